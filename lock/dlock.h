@@ -406,7 +406,7 @@ struct dlock_options {
     /* Whether replicas must confirm each acquire and each renewal (WAIT), and how many of the
      * server's `replicas`. The library sends WAIT in the same write,
      * so it costs no round trip of its own. It blocks that connection until enough have confirmed,
-     * at most for half of command_timeout_ms.
+     * at most for half of command_timeout_ms, and for half of the validity that it confirms.
      * Too few: an acquire is released, and the attempt counts as REFUSED. A renewal does not extend
      * its hold; it is tried again while the hold is valid. The sentence says how many of how many
      * confirmed. A hold that nests in `fair`, or is handed over inside the client, sends nothing:

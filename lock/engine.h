@@ -63,6 +63,9 @@ struct renewer_ops {
     dlock_status (*wait)(struct renewer *renewer, int wake_fd, bool late);
     /* Whether there is an answer that `take` has not taken. */
     bool (*has_answer)(const struct renewer *renewer);
+    /* Whether the server has carried out the oldest requests without an answer, and asks its
+     * replicas. */
+    bool (*is_confirming)(const struct renewer *renewer);
     /* The missing answers will not come. Returns why, with a sentence. */
     dlock_status (*give_up)(struct renewer *renewer);
     /* With the mutex. Takes the next answer, in the order of the requests. hold NULL: the answer is

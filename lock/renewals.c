@@ -67,14 +67,25 @@ static int64_t silent_since_ns(struct renewals *renewals)
     return max_ns(renewals_oldest(renewals)->sent_ns, renewals->heard_ns);
 }
 
+/* The server has carried out the renewals, and waits for its replicas. An attempt on another
+ * connection would wait for them, too. */
+static bool are_confirming(struct renewals *renewals, int64_t now_ns)
+{
+    int64_t silence_ns = renewals->client->options.command_timeout_ms * NS_PER_MS;
+    return renewals->ops->is_confirming(renewals->renewer) &&
+           now_ns < silent_since_ns(renewals) + silence_ns;
+}
+
 /* Keeps half of a hold's remaining validity for another attempt: at half, the connection is given
- * up. If half is too short for an attempt, the hold waits for its answer. Such a hold does not
+ * up, unless only replicas are awaited. If half is too short for an attempt, the hold waits for its answer. Such a hold does not
  * count here. */
 int64_t renewals_limit_ns(struct renewals *renewals)
 {
     int64_t since_ns = silent_since_ns(renewals);
     int64_t silence_ns = renewals->client->options.command_timeout_ms * NS_PER_MS;
     struct heap *under_way = &renewals->under_way;
+    if (are_confirming(renewals, renewals->client->now_ns()))
+        return since_ns + silence_ns;
     while (under_way->first != NULL &&
            (under_way->first->at_ns - since_ns) / 2 < TRY_ANSWERS * renewals->answer_ns)
         heap_take(under_way->first);
@@ -98,6 +109,8 @@ void renewals_wait(struct renewals *renewals, int wake_fd, bool late)
     dlock_status waited = renewals->ops->wait(renewals->renewer, wake_fd, late);
     int64_t now_ns = renewals->client->now_ns();
     if (waited == DLOCK_CANCELLED)
+        return;
+    if (late && are_confirming(renewals, now_ns)) /* the server has answered in the meantime */
         return;
     if (!renewals->ops->has_answer(renewals->renewer)) {
         renewals_give_up(renewals, now_ns);

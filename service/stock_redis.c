@@ -210,7 +210,7 @@ static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
     const int64_t ends_ns = deadline_ns(stock);
     stock->acks = (struct acks){0};
     if (stock->asks_replicas)
-        acks_append(&stock->acks, stock->redis, 1, ends_ns);
+        acks_append(&stock->acks, stock->redis, 1, ends_ns, ACKS_ALWAYS);
     dlock_status status = redis_gather(stock->redis, ends_ns, stock->end_fd);
     acks_take(&stock->acks, stock->redis);
     /* the command's own reply counts even if WAIT was not answered */

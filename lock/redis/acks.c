@@ -26,22 +26,23 @@ size_t acks_needed(const struct redis *redis)
 }
 
 /* WAIT's time-out. 0 would mean for ever. */
-static int64_t acks_wait_ms(const struct redis *redis, int64_t ends_ns)
+static int64_t acks_wait_ms(const struct redis *redis, int64_t ends_ns, int64_t valid_ms)
 {
     int64_t most_ms = redis_config_of(redis)->command_timeout_ms;
     int64_t left_ms = ends_ns == INT64_MAX ? most_ms : (ends_ns - mono_ns()) / NS_PER_MS;
-    int64_t half_ms = (left_ms < most_ms ? left_ms : most_ms) / 2;
+    int64_t half_ms = min_ns(min_ns(left_ms, most_ms), valid_ms) / 2;
     return half_ms > 0 ? half_ms : 1;
 }
 
-void acks_append(struct acks *acks, struct redis *redis, size_t index, int64_t ends_ns)
+void acks_append(struct acks *acks, struct redis *redis, size_t index, int64_t ends_ns,
+                 int64_t valid_ms)
 {
     char needed[24], wait_ms[24];
     *acks = (struct acks){.asked = acks_needed(redis) > 0, .index = index};
     if (!acks->asked)
         return;
     snprintf(needed, sizeof needed, "%zu", acks_needed(redis));
-    snprintf(wait_ms, sizeof wait_ms, "%lld", (long long)acks_wait_ms(redis, ends_ns));
+    snprintf(wait_ms, sizeof wait_ms, "%lld", (long long)acks_wait_ms(redis, ends_ns, valid_ms));
     redis_append(redis, 0, 3, (const char *const[]){"WAIT", needed, wait_ms}, NULL);
 }
 

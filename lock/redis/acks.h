@@ -22,9 +22,12 @@ struct acks {
 size_t acks_needed(const struct redis *redis);
 
 /* Appends WAIT after the commands of this write, if replicas must confirm them. It ends after half
- * of command_timeout_ms, or of the time until ends_ns (CLOCK_MONOTONIC) if that is shorter. So its
- * answer comes before the connection is given up. */
-void acks_append(struct acks *acks, struct redis *redis, size_t index, int64_t ends_ns);
+ * of the shortest of these times: command_timeout_ms, so that its answer comes before it counts as
+ * missing; the time until ends_ns (CLOCK_MONOTONIC); and valid_ms, as long as what it confirms is
+ * valid at most. */
+void acks_append(struct acks *acks, struct redis *redis, size_t index, int64_t ends_ns,
+                 int64_t valid_ms);
+#define ACKS_ALWAYS INT64_MAX /* valid_ms of what does not expire */
 /* Reads WAIT's answer. The thread's sentence is kept. */
 void acks_take(struct acks *acks, const struct redis *redis);
 

@@ -87,8 +87,8 @@ void env_ride_take(struct redis *redis, struct dlock_batch *batch, size_t first)
 void env_acks_append(struct rung_env *env, size_t index)
 {
     env->acks = (struct acks){0};
-    if (env->asks_replicas)
-        acks_append(&env->acks, env->redis, index, env->deadline_ns);
+    if (env->confirms_ms > 0)
+        acks_append(&env->acks, env->redis, index, env->deadline_ns, env->confirms_ms);
 }
 
 void env_acks_take(struct rung_env *env)

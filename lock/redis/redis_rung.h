@@ -38,10 +38,10 @@ struct rung_env {
         AWAIT_EACH, /* for each; one that does not answer is disconnected */
     } awaits;
 
-    /* The slot acquires or renews. Then each of its CALLs and EVALs asks the replicas, if the
-     * client's options say so, and `acks` has the latest answer. A rung that uses redis.h itself
-     * asks by env_acks_*(). */
-    bool asks_replicas;
+    /* The slot acquires or renews what is valid for this long at most. Then each of its CALLs and
+     * EVALs asks the replicas, if the client's options say so, and `acks` has the latest answer. A
+     * rung that uses redis.h itself asks by env_acks_*(). 0: nothing is to be confirmed. */
+    int64_t confirms_ms;
     struct acks acks;
 };
 

@@ -18,7 +18,7 @@ struct renewer {
     struct redis *redis; /* `own`, or one that the pool has lent */
     size_t taken;        /* how many of the replies were taken */
     size_t added;        /* requests that were not sent yet */
-    int64_t soonest_ns;  /* CLOCK_BOOTTIME: when the first of them ends */
+    int64_t latest_ns;   /* CLOCK_BOOTTIME: when the last of their holds ends */
     /* If replicas must confirm: how many requests each write has before its WAIT. A ring; the
      * oldest write counts only the requests whose answers were not taken. */
     size_t writes[RENEWALS_UNDER_WAY_MAX];
@@ -98,7 +98,7 @@ static dlock_status renewer_alone(struct renewer *renewer, struct dlock_hold *ho
     env_init(hold->lock, deadline_ns, &env);
     env.redis = renewer->redis;
     env.wake_fd = wake_fd;
-    env.asks_replicas = true;
+    env.confirms_ms = max_ns(dlock_remaining_ms(hold), 1);
     return acks_judge(&env.acks, rung_renew(&env, hold, ttl_ms));
 }
 
@@ -109,7 +109,7 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
     dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, &env);
     *sent_ns = env.now_ns();
     *ttl_ms = renewal_ms(hold, *sent_ns);
-    env.asks_replicas = true;
+    env.confirms_ms = max_ns(dlock_remaining_ms(hold), 1);
     if (status == DLOCK_OK && *ttl_ms > 0)
         status = acks_judge(&env.acks, rung_renew(&env, hold, *ttl_ms));
     env_end(hold->lock, &env);
@@ -148,19 +148,20 @@ static bool renewer_add(struct renewer *renewer, const struct dlock_hold *hold, 
         add_one(&renewer->client->scripts_loaded);
     request_append(renewer->redis, &request, in_full);
     int64_t until_ns = atomic_load(&hold->valid_until_ns);
-    renewer->soonest_ns = renewer->added++ == 0 ? until_ns : min_ns(renewer->soonest_ns, until_ns);
+    renewer->latest_ns = renewer->added++ == 0 ? until_ns : max_ns(renewer->latest_ns, until_ns);
     return in_full;
 }
 
-/* Has replicas confirm the requests that were added. The connection is given up after half of the
- * validity that is left: see renewals_limit_ns. WAIT must end before that. */
+/* Has replicas confirm the requests that were added, for as long as one of their holds needs it. A
+ * hold that ends before would gain nothing by a shorter WAIT: each is answered when enough replicas
+ * have the write. */
 static void renewer_confirm(struct renewer *renewer)
 {
     struct acks acks;
-    int64_t left_ns = (renewer->soonest_ns - renewer->client->now_ns()) / 2;
+    int64_t left_ns = renewer->latest_ns - renewer->client->now_ns();
     if (renewer->added == 0 || acks_needed(renewer->redis) == 0)
         return;
-    acks_append(&acks, renewer->redis, 0, mono_ns() + left_ns);
+    acks_append(&acks, renewer->redis, 0, INT64_MAX, left_ns / NS_PER_MS);
     size_t last = (renewer->first + renewer->count++) % RENEWALS_UNDER_WAY_MAX;
     renewer->writes[last] = renewer->added;
 }
@@ -193,6 +194,14 @@ static bool has_answer(const struct renewer *renewer)
 {
     size_t last = renewer->count > 0 ? renewer->writes[renewer->first] : 0;
     return redis_reply(renewer->redis, 0, renewer->taken + last) != NULL;
+}
+
+/* Whether the server has carried out the oldest write, and its WAIT is not over. */
+static bool is_confirming(const struct renewer *renewer)
+{
+    size_t last = renewer->count > 0 ? renewer->writes[renewer->first] : 0;
+    return last > 0 && redis_reply(renewer->redis, 0, renewer->taken + last - 1) != NULL &&
+           redis_reply(renewer->redis, 0, renewer->taken + last) == NULL;
 }
 
 /* The next reply is about to be taken: what the replicas say about its write. */
@@ -253,6 +262,7 @@ const struct renewer_ops redis_renewer = {
     .add = renewer_add,
     .wait = renewer_wait,
     .has_answer = has_answer,
+    .is_confirming = is_confirming,
     .give_up = renewer_give_up,
     .take = renewer_take,
 };

@@ -197,12 +197,20 @@ static bool must_be_confirmed(const struct exchange *exchange)
            (exchange->step == STEP_RELEASE && handoff != NULL && handoff->more);
 }
 
-static bool is_any_to_confirm(struct exchange *const *all, size_t count)
+/* How long the hold is valid at most, from now on. */
+static int64_t validity_ms(const struct dlock_hold *hold)
 {
+    return hold->lock->rung.expires ? hold->ttl_ms : ACKS_ALWAYS;
+}
+
+/* How long what must be confirmed is valid at most; 0: nothing must. */
+static int64_t longest_validity_ms(struct exchange *const *all, size_t count)
+{
+    int64_t longest_ms = 0;
     for (size_t i = 0; i < count; i++)
-        if (must_be_confirmed(all[i]))
-            return true;
-    return false;
+        if (must_be_confirmed(all[i]) && validity_ms(all[i]->hold) > longest_ms)
+            longest_ms = validity_ms(all[i]->hold);
+    return longest_ms;
 }
 
 /* The server has answered OK, and `acks` says whether the replicas have that. An acquire that they
@@ -278,8 +286,9 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
     for (size_t i = 0; i < count; i++)
         at = round_trip_append(trip, all[i], at);
     trip->acks = (struct acks){0};
-    if (is_any_to_confirm(all, count))
-        acks_append(&trip->acks, trip->env.redis, at, trip->env.deadline_ns);
+    int64_t valid_ms = longest_validity_ms(all, count);
+    if (valid_ms > 0)
+        acks_append(&trip->acks, trip->env.redis, at, trip->env.deadline_ns, valid_ms);
     trip->gathered = redis_gather(trip->env.redis, trip->env.deadline_ns, -1);
     if (trip->gathered != DLOCK_OK)
         snprintf(trip->why, sizeof trip->why, "%s", dlock_error());
@@ -322,7 +331,7 @@ static void run_pairs(struct trip *trip, struct exchange *const *all, size_t cou
  * far this connection has only read. BUSY: the lock has expired since. */
 static dlock_status write_again(struct rung_env *env, struct dlock_hold *hold)
 {
-    env->asks_replicas = true;
+    env->confirms_ms = validity_ms(hold);
     dlock_status status = rung_renew(env, hold, hold->ttl_ms);
     return status == DLOCK_LOST ? DLOCK_BUSY : status;
 }
@@ -342,7 +351,7 @@ static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
     dlock_status asked = identity_ask(env, exchange->hold);
     if (asked != DLOCK_OK)
         return asked;
-    env->asks_replicas = env->redis != NULL;
+    env->confirms_ms = env->redis != NULL ? validity_ms(exchange->hold) : 0;
     /* A take-back of an earlier attempt may still be on its way to one of several servers. It must
      * not meet what this attempt sets there. */
     if ((ops->traits & TRAIT_QUORUM) != 0)
@@ -354,7 +363,8 @@ static dlock_status acquire_alone(struct trip *trip, struct exchange *exchange)
 static void run_alone(struct trip *trip, struct exchange *exchange)
 {
     struct rung_env *env = &trip->env;
-    env->transient = env->asks_replicas = false;
+    env->transient = false;
+    env->confirms_ms = 0;
     env->acks = (struct acks){0};
     env->last = exchange->last;
     env->reads = reads_of(exchange);

@@ -2,6 +2,8 @@
  *
  * Acquires and renewals that replicas must confirm.
  */
+#include "client.h"
+#include "redis_engine.h"
 #include "replicas_stage.h"
 #include "sound.h"
 #include "started.h"
@@ -79,6 +81,36 @@ static void nothing_is_asked_without_the_option(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     assert_int_equal(record_count(stage.trace, "WAIT"), 0);
     assert_int_equal(waits(), before);
+    stage_clear(&stage);
+}
+
+/* The time-out of the index-th WAIT. */
+static long long wait_ms_of(struct stage *stage, size_t index)
+{
+    char line[160];
+    record_line(stage->trace, "WAIT 2 ", index, line, sizeof line);
+    return strlen(line) > 7 ? strtoll(line + 7, NULL, 10) : -1;
+}
+
+/* It would confirm what is no longer valid. */
+static void wait_is_no_longer_than_what_it_confirms(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct stage stage;
+    if (is_local(rung) || !rung->expires)
+        return;
+    struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
+    options.ttl_ms = 400;
+    stage_at(&stage, rung->name, server_url(server), options);
+    dlock_hold *hold;
+    if (tried(stage.lock, &hold) == DLOCK_OK) {
+        dlock_extend(hold);
+        dlock_release(hold, NULL);
+    }
+    size_t count = record_count(stage.trace, "WAIT 2 ");
+    assert_true(count >= 1);
+    for (size_t i = 0; i < count; i++)
+        assert_true(wait_ms_of(&stage, i) >= 1 && wait_ms_of(&stage, i) <= 200);
     stage_clear(&stage);
 }
 
@@ -597,6 +629,46 @@ static void renewals_of_many_holds(void **state)
     stage_clear(&stage);
 }
 
+/* Two holds are renewed in one write, and one of them is nearly lost. */
+static void a_hold_that_is_nearly_lost_shortens_no_wait(void **state)
+{
+    static const struct renewer_ops *const ops = &redis_renewer;
+    struct stage stage;
+    bool again = false, distrusted = false;
+    (void)state;
+    struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
+    options.ttl_ms = 600000;
+    options.command_timeout_ms = PATIENCE_MS;
+    stage_at(&stage, "watchdog", server_url(server), options);
+    dlock *other = lock_of(stage.client, "watchdog", "lock:{other}");
+    dlock_hold *holds[] = {acquired(stage.lock), acquired(other)};
+    int64_t until_ns = holds[0]->valid_until_ns;
+    struct renewer *renewer = ops->make(stage.client);
+    assert_status(ops->ready(renewer, INT64_MAX, -1), OK);
+    ops->begin(renewer);
+    freeze(2);
+    record_clear(stage.trace);
+    atomic_store(&holds[0]->valid_until_ns, stage.client->now_ns() + 20 * NS_PER_MS);
+    bool in_full = ops->add(renewer, holds[0], 600000);
+    atomic_store(&holds[0]->valid_until_ns, until_ns);
+    ops->add(renewer, holds[1], 600000);
+    /* The server is not silent while its replicas are. */
+    eventually((ops->wait(renewer, -1, true), ops->is_confirming(renewer)));
+    assert_false(ops->has_answer(renewer));
+    thaw(2);
+    eventually((ops->wait(renewer, -1, true), ops->has_answer(renewer)));
+    assert_false(ops->is_confirming(renewer));
+    assert_status(ops->take(renewer, holds[0], in_full, &again, &distrusted), OK);
+    assert_status(ops->take(renewer, holds[1], false, &again, &distrusted), OK);
+    assert_int_equal(record_count(stage.trace, "WAIT 2 "), 1);
+    assert_int_equal(wait_ms_of(&stage, 0), PATIENCE_MS / 2);
+    ops->free(renewer);
+    for (size_t i = 0; i < 2; i++)
+        assert_status(dlock_release(holds[i], NULL), OK);
+    dlock_close(other);
+    stage_clear(&stage);
+}
+
 /* The hold stays as it was. The key may live longer. */
 static void an_extension_that_too_few_confirm(void **state)
 {
@@ -652,6 +724,7 @@ int main(void)
         SCENARIO(how_many_must_confirm, ONCE),
         SCENARIO(options_that_are_not_valid, ONCE),
         SCENARIO(nothing_is_asked_without_the_option, EACH_SOUND),
+        SCENARIO(wait_is_no_longer_than_what_it_confirms, EACH_SOUND),
         SCENARIO(what_is_asked, EACH_SOUND),
         SCENARIO(flawed_rungs_ask_too, ONCE),
         SCENARIO(one_wait_for_a_shared_write, ONCE),
@@ -672,6 +745,7 @@ int main(void)
         SCENARIO(a_renewal_that_too_few_confirm, EACH_SOUND),
         SCENARIO(a_renewal_is_tried_again, EACH_SOUND),
         SCENARIO(renewals_of_many_holds, ONCE),
+        SCENARIO(a_hold_that_is_nearly_lost_shortens_no_wait, ONCE),
         SCENARIO(an_extension_that_too_few_confirm, EACH_SOUND),
         SCENARIO(a_renewal_always_writes, ONCE),
     };
