@@ -409,7 +409,9 @@ struct dlock_options {
      * at most for half of command_timeout_ms, and for half of the validity that it confirms.
      * Too few: an acquire is released, and the attempt counts as REFUSED. A renewal does not extend
      * its hold; it is tried again while the hold is valid. The sentence says how many of how many
-     * confirmed. A hold that nests in `fair`, or is handed over inside the client, sends nothing:
+     * confirmed. If the answer to WAIT is late or lost, that counts as too few: what was sent before
+     * it was carried out, and only the confirmation is missing. So a batch or a release that shares
+     * the write is answered as without WAIT, and dlock_extend answers REFUSED. A hold that nests in `fair`, or is handed over inside the client, sends nothing:
      * it is valid for a time that was confirmed before. Releases are not confirmed.
      * This narrows the loss of a lock in a failover, and does not exclude it: a replica that has
      * not confirmed may be promoted. A replica that keeps nothing confirms, too.

@@ -213,8 +213,7 @@ static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
         acks_append(&stock->acks, stock->redis, 1, ends_ns, ACKS_ALWAYS);
     dlock_status status = redis_gather(stock->redis, ends_ns, stock->end_fd);
     acks_take(&stock->acks, stock->redis);
-    /* the command's own reply counts even if WAIT was not answered */
-    *reply = status == DLOCK_OK || stock->acks.asked ? redis_reply(stock->redis, 0, 0) : NULL;
+    *reply = status == DLOCK_OK ? redis_reply(stock->redis, 0, 0) : NULL;
     if (*reply != NULL)
         return STOCK_OK;
     const bool sent = status == DLOCK_UNKNOWN;

@@ -43,7 +43,7 @@ void acks_append(struct acks *acks, struct redis *redis, size_t index, int64_t e
         return;
     snprintf(needed, sizeof needed, "%zu", acks_needed(redis));
     snprintf(wait_ms, sizeof wait_ms, "%lld", (long long)acks_wait_ms(redis, ends_ns, valid_ms));
-    redis_append(redis, 0, 3, (const char *const[]){"WAIT", needed, wait_ms}, NULL);
+    redis_append_wait(redis, 0, needed, wait_ms);
 }
 
 void acks_take(struct acks *acks, const struct redis *redis)
@@ -67,7 +67,7 @@ void acks_take(struct acks *acks, const struct redis *redis)
                  "%s: %lld of %zu replicas confirmed the write in time; %zu must", url,
                  reply->integer, replicas, needed);
     } else {
-        acks->transient = reply->type != REDIS_REPLY_ERROR;
+        acks->transient = reply->type != REDIS_REPLY_ERROR || redis_is_demotion(reply->str);
         snprintf(acks->why, sizeof acks->why,
                  "%s: it is not known how many replicas have the write: WAIT was answered: %s", url,
                  reply->type == REDIS_REPLY_ERROR ? reply->str : "no number");

@@ -53,6 +53,7 @@ static void node_clear(struct node *node)
     free_replies(node);
     drop_sent(node, node->sent_count);
     node->reply_wanted = 0;
+    node->confirms = false;
     node->out_size = node->out_sent = node->out_behind = 0;
 }
 
@@ -136,7 +137,8 @@ static bool is_one_of_several(const struct node *node)
 
 void node_close(struct node *node, dlock_status status, const char *reason)
 {
-    bool missing = node->state == NODE_UP && node->reply_count < node->reply_wanted;
+    bool missing = node->state == NODE_UP && node->reply_count < node->reply_wanted &&
+                   !node_lacks_wait_only(node);
     bool sent = node->out_sent > node->out_behind;
     bool may_arrive = ((missing && sent) || node->behind > 0) && !node->listens;
     if (may_arrive && !node->lost_may_arrive) {
@@ -198,6 +200,7 @@ void node_forget(struct node *node)
             node_clear(node);
         free_replies(node);
         node->reply_wanted = 0;
+        node->confirms = false;
         drop_out(node);
     }
     node->status = DLOCK_OK;
@@ -288,6 +291,7 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
     if (length > 0)
         redisFreeCommand(command);
     node->reply_wanted++;
+    node->confirms = false;
     if (!added)
         node_close(node, DLOCK_NO_MEMORY, "out of memory");
 }

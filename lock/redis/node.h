@@ -64,6 +64,7 @@ struct node {
     size_t reply_count;
     size_t reply_capacity;
     size_t reply_wanted;
+    bool confirms; /* the exchange's last command is WAIT: all others were carried out before it */
     STAILQ_HEAD(, later) later;
     size_t later_count;
     uint64_t owed; /* how many replies it has owed so far, of which `behind` are due */
@@ -99,6 +100,11 @@ static inline bool node_connecting(const struct node *node)
 static inline bool node_answered(const struct node *node)
 {
     return node->state == NODE_UP && node->reply_count >= node->reply_wanted;
+}
+/* UP, and no reply of the exchange is missing but WAIT's. */
+static inline bool node_lacks_wait_only(const struct node *node)
+{
+    return node->state == NODE_UP && node->confirms && node->reply_count + 1 == node->reply_wanted;
 }
 /* The server has closed the connection, or has sent data that was not asked for, or is no longer
  * the master. */

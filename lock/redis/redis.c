@@ -223,13 +223,37 @@ static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int
     return pumped;
 }
 
+void redis_go_on(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_forget(&redis->nodes[i]);
+}
+
+static bool owes_nothing(const struct redis *redis, void *arg)
+{
+    (void)arg;
+    return redis->nodes[0].state != NODE_UP || redis->nodes[0].behind == 0;
+}
+
+/* A single server may not be over with an earlier WAIT. What is sent now would be late, too. */
+static void await_late_wait(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    int64_t limit_ns = mono_deadline_ns(redis->config->command_timeout_ms);
+    if (redis->node_count > 1 || owes_nothing(redis, NULL))
+        return;
+    redis_pump(redis, owes_nothing, NULL, min_ns(limit_ns, deadline_ns), wake_fd);
+    if (!owes_nothing(redis, NULL) && mono_ns() >= limit_ns)
+        node_break(&redis->nodes[0], "no answer in time");
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
     bool all_up = true;
+    redis_go_on(redis);
+    await_late_wait(redis, deadline_ns, wake_fd);
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
-        node_forget(node);
         node_catch_up(node);
         if (node->state == NODE_UP && node_stale(node))
             node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
@@ -289,12 +313,6 @@ int64_t redis_pause_ms(struct redis_config *config)
 
 /* ---- Exchanging ------------------------------------------------------------------------------ */
 
-void redis_go_on(struct redis *redis)
-{
-    for (size_t i = 0; i < redis->node_count; i++)
-        node_forget(&redis->nodes[i]);
-}
-
 void redis_begin(struct redis *redis)
 {
     redis_go_on(redis);
@@ -315,6 +333,12 @@ void redis_append(struct redis *redis, size_t index, int argc, const char *const
     node_append(node, argc, argv, sizes);
     atomic_fetch_add_explicit(&redis->config->commands, 1, memory_order_relaxed);
     node_note_sent(node, argc, argv, sizes);
+}
+
+void redis_append_wait(struct redis *redis, size_t index, const char *replicas, const char *ms)
+{
+    redis_append(redis, index, 3, (const char *const[]){"WAIT", replicas, ms}, NULL);
+    redis->nodes[index].confirms = redis->nodes[index].state == NODE_UP;
 }
 
 void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv)
@@ -410,16 +434,22 @@ static dlock_status redis_settle(struct redis *redis, dlock_status pumped)
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         bool unanswered = node->state == NODE_UP && !node_answered(node);
+        if (node_lacks_wait_only(node)) { /* its answer may come later, and tells nothing then */
+            redis_judge(node);
+            node_leave_behind(node);
+            node->status = DLOCK_OK;
+            continue;
+        }
         if (unanswered && pumped == DLOCK_CANCELLED)
             node_close(node, DLOCK_UNREACHABLE, "cut off");
         else if (unanswered)
             node_break(node, "no answer in time");
         redis_judge(node);
-        if (node->status == DLOCK_OK)
+        if (node->status == DLOCK_OK && !(node->state == NODE_DOWN && node->confirms))
             continue;
         for (size_t lost = node->reply_count; lost < node->reply_wanted; lost++)
             node_trace(node, lost, NULL);
-        if (worst != DLOCK_UNKNOWN)
+        if (node->status != DLOCK_OK && worst != DLOCK_UNKNOWN)
             worst = fail(node->status, "%s: %s", node->server->url.shown,
                          node->state == NODE_DOWN ? node->down_reason : "not connected yet");
     }

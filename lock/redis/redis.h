@@ -56,6 +56,8 @@ const struct redis_config *redis_config_of(const struct redis *redis);
  * for command_timeout_ms, is disconnected. With several servers, each must be a master of its own,
  * and say so (INFO); otherwise its login is refused. A connection that the server has closed is
  * replaced. Host names are looked up at every connect.
+ * A single server that owes a reply is not ready: it is awaited for command_timeout_ms at most, and
+ * else disconnected.
  * Until the server answers a command, one connection at a time tries it, and the others wait. After
  * a failure the others fail at once, with the same error.
  * OK: at least one server is connected. UNREACHABLE. REFUSED: the login failed, or the server is
@@ -87,6 +89,10 @@ void redis_go_on(struct redis *redis);
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
                   const size_t *sizes);
 
+/* The same for WAIT, as the last command of an exchange. If only its answer is missing, the exchange
+ * has its answers: its status is OK, and a late answer breaks no connection. */
+void redis_append_wait(struct redis *redis, size_t node, const char *replicas, const char *ms);
+
 /* For a command that was appended, and was left behind or not sent. It is kept until the server has
  * answered it. Each new connection sends it again before any other command. So the server carries
  * it out although the connection breaks, perhaps more than once. */
@@ -94,7 +100,8 @@ void redis_keep(struct redis *redis, size_t node, int argc, const char *const *a
 
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
  * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes
- * a reply is disconnected, so that its late reply cannot be taken for another command's. A server
+ * a reply, other than WAIT's, is disconnected, so that its late reply cannot be taken for another
+ * command's. A server
  * that says it is not a master is disconnected, so that the next call looks for another. Returns
  * the worst status of all servers. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);

@@ -24,6 +24,7 @@ struct renewer {
     size_t writes[RENEWALS_UNDER_WAY_MAX];
     size_t first;
     size_t count;
+    bool gave_up;                            /* no more replies are awaited, nor WAIT's */
     const struct script *known[SCRIPTS_MAX]; /* they were sent, so the server knows them */
     size_t known_count;
 };
@@ -122,6 +123,7 @@ static int64_t renewer_begin(struct renewer *renewer)
 {
     redis_begin(renewer->redis);
     renewer->taken = renewer->added = renewer->count = 0;
+    renewer->gave_up = false;
     return redis_connect_ns(renewer->redis, 0);
 }
 
@@ -189,10 +191,13 @@ static const redisReply *next_reply(const struct renewer *renewer)
     return redis_reply(renewer->redis, 0, renewer->taken);
 }
 
-/* An answer counts when the replicas have been asked about its write. */
+/* An answer counts when the replicas have been asked about its write. If they will not be heard any
+ * more, it shows at least whether the hold was lost. */
 static bool has_answer(const struct renewer *renewer)
 {
     size_t last = renewer->count > 0 ? renewer->writes[renewer->first] : 0;
+    if (renewer->gave_up)
+        last = 0;
     return redis_reply(renewer->redis, 0, renewer->taken + last) != NULL;
 }
 
@@ -223,7 +228,9 @@ static void renewer_take_acks(struct renewer *renewer, struct acks *acks)
 static dlock_status renewer_give_up(struct renewer *renewer)
 {
     renewer->known_count = 0;
-    return redis_finish(renewer->redis);
+    renewer->gave_up = true;
+    dlock_status status = redis_finish(renewer->redis);
+    return status != DLOCK_OK ? status : fail(DLOCK_REFUSED, "WAIT was not answered");
 }
 
 static dlock_status renewer_take(struct renewer *renewer, struct dlock_hold *hold, bool in_full,

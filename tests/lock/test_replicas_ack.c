@@ -366,6 +366,70 @@ static void wait_is_not_answered(void **state)
     stage_clear(&stage);
 }
 
+/* A command and its WAIT, which ends after 10 minutes, on a connection of their own. The replicas
+ * are frozen. */
+static struct redis *waits_for_replicas(struct redis_config *config, struct server *at)
+{
+    *config = (struct redis_config){
+        .servers = at, .connect_timeout_ms = PATIENCE_MS, .command_timeout_ms = FROZEN_MS};
+    *at = (struct server){0};
+    assert_status(redis_add_server(config, server_url(server), NULL, NULL), OK);
+    struct redis *redis = redis_new(config);
+    assert_status(redis_ready(redis, INT64_MAX, -1), OK);
+    redis_begin(redis);
+    redis_append(redis, 0, 3, (const char *const[]){"SET", "probe", "1"}, NULL);
+    redis_append_wait(redis, 0, "2", "600000");
+    return redis;
+}
+
+/* The connection is healthy, and goes on. */
+static void a_late_wait_breaks_no_connection(void **state)
+{
+    struct redis_config config;
+    struct server at;
+    struct connection_id id;
+    (void)state;
+    freeze(2);
+    struct redis *redis = waits_for_replicas(&config, &at);
+    assert_status(redis_gather(redis, INT64_MAX, -1), OK);
+    assert_string_equal(redis_reply(redis, 0, 0)->str, "OK");
+    assert_null(redis_reply(redis, 0, 1));
+    assert_false(redis_broken_connection(redis, 0, &id));
+    assert_true(redis_owes(redis, 0));
+    thaw(2);
+    assert_status(redis_ready(redis, INT64_MAX, -1), OK);
+    redis_begin(redis);
+    redis_append(redis, 0, 2, (const char *const[]){"GET", "probe"}, NULL);
+    assert_status(redis_gather(redis, INT64_MAX, -1), OK);
+    assert_string_equal(redis_reply(redis, 0, 0)->str, "1");
+    assert_int_equal(config.connects, 1);
+    assert_int_equal(config.outages.lost, 0);
+    redis_free(redis);
+    redis_free_servers(&config);
+}
+
+/* What was sent before it was answered, so no request is uncertain. */
+static void a_lost_wait_makes_nothing_uncertain(void **state)
+{
+    struct redis_config config;
+    struct server at;
+    struct connection_id id;
+    (void)state;
+    freeze(2);
+    struct redis *redis = waits_for_replicas(&config, &at);
+    redis_send(redis);
+    eventually(strstr(server_text(server, "INFO clients"), "blocked_clients:1") != NULL);
+    assert_true(server_integer(server, "CLIENT KILL TYPE normal SKIPME yes") >= 1);
+    assert_status(redis_wait(redis, INT64_MAX, -1), OK);
+    assert_false(redis_up(redis));
+    assert_status(redis_finish(redis), OK);
+    assert_string_equal(redis_reply(redis, 0, 0)->str, "OK");
+    assert_false(redis_broken_connection(redis, 0, &id));
+    thaw(2);
+    redis_free(redis);
+    redis_free_servers(&config);
+}
+
 /* The acquire's own answer is lost. What finds out about it is a write of its own: otherwise WAIT
  * would be about nothing. */
 static void an_acquire_whose_reply_is_lost(void **state)
@@ -669,6 +733,41 @@ static void a_hold_that_is_nearly_lost_shortens_no_wait(void **state)
     stage_clear(&stage);
 }
 
+/* The replicas are not heard any more. Which hold was lost is known all the same. */
+static void renewals_without_an_answer_to_wait(void **state)
+{
+    static const struct renewer_ops *const ops = &redis_renewer;
+    struct stage stage;
+    bool again = false, distrusted = false;
+    (void)state;
+    struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
+    options.ttl_ms = 600000;
+    options.command_timeout_ms = PATIENCE_MS;
+    stage_at(&stage, "watchdog", server_url(server), options);
+    dlock *other = lock_of(stage.client, "watchdog", "lock:{other}");
+    dlock_hold *holds[] = {acquired(stage.lock), acquired(other)};
+    struct renewer *renewer = ops->make(stage.client);
+    assert_status(ops->ready(renewer, INT64_MAX, -1), OK);
+    ops->begin(renewer);
+    server_integer(server, "DEL lock:{other}");
+    freeze(2);
+    bool in_full = ops->add(renewer, holds[0], 600000);
+    ops->add(renewer, holds[1], 600000);
+    eventually((ops->wait(renewer, -1, true), ops->is_confirming(renewer)));
+    assert_status(ops->give_up(renewer), REFUSED);
+    assert_true(ops->has_answer(renewer));
+    assert_status(ops->take(renewer, holds[0], in_full, &again, &distrusted), REFUSED);
+    assert_says(dlock_error(), "WAIT was not answered");
+    assert_true(ops->has_answer(renewer));
+    assert_status(ops->take(renewer, holds[1], false, &again, &distrusted), LOST);
+    thaw(2);
+    ops->free(renewer);
+    dlock_release(holds[0], NULL);
+    dlock_release(holds[1], NULL);
+    dlock_close(other);
+    stage_clear(&stage);
+}
+
 /* The hold stays as it was. The key may live longer. */
 static void an_extension_that_too_few_confirm(void **state)
 {
@@ -736,6 +835,8 @@ int main(void)
         SCENARIO(replicas_that_are_cut_off, ONCE),
         SCENARIO(a_user_that_may_not_wait, EACH_SOUND),
         SCENARIO(wait_is_not_answered, EACH_SOUND),
+        SCENARIO(a_late_wait_breaks_no_connection, ONCE),
+        SCENARIO(a_lost_wait_makes_nothing_uncertain, ONCE),
         SCENARIO(an_acquire_whose_reply_is_lost, EACH_SOUND),
         SCENARIO(a_stale_replica_is_promoted, ONCE),
         SCENARIO(a_nested_acquire_that_too_few_confirm, EACH_NESTED_ASKS),
@@ -746,6 +847,7 @@ int main(void)
         SCENARIO(a_renewal_is_tried_again, EACH_SOUND),
         SCENARIO(renewals_of_many_holds, ONCE),
         SCENARIO(a_hold_that_is_nearly_lost_shortens_no_wait, ONCE),
+        SCENARIO(renewals_without_an_answer_to_wait, ONCE),
         SCENARIO(an_extension_that_too_few_confirm, EACH_SOUND),
         SCENARIO(a_renewal_always_writes, ONCE),
     };
