@@ -684,6 +684,13 @@ static bool info_says(const redisReply *info, const char *line)
     return info->type == REDIS_REPLY_STRING && strstr(info->str, line) != NULL;
 }
 
+/* A sentinel where a Redis server should be. It answers a login and INFO like one. */
+static bool is_sentinel(const struct node *node)
+{
+    return node->server->kind != SERVER_SENTINEL && node->reply_count >= node->login_size + 2 &&
+           info_says(node->replies[node->login_size + 1], "\nredis_mode:sentinel");
+}
+
 /* Whether the server may be one of several: a master that does not depend on the others. False: it
  * is refused. */
 static bool node_may_vote(struct node *node)
@@ -795,10 +802,19 @@ static void logged_in(struct node *node)
         try_next(node, reason);
         return;
     }
+    if (is_sentinel(node)) {
+        fail_to_connect(node, DLOCK_REFUSED,
+                        "it is a sentinel and keeps no data; give the URL sentinel://host:port/"
+                        "master, with the name of its 'sentinel monitor'");
+        return;
+    }
     for (size_t i = 0; i <= node->login_size; i++) {
         if (!ends_login(node, i))
             continue;
-        snprintf(reason, sizeof reason, "the login was refused: %s", node->replies[i]->str);
+        snprintf(reason, sizeof reason, "the login was refused: %.200s%s", node->replies[i]->str,
+                 node->server->kind == SERVER_OF_SENTINEL
+                     ? " (by the master that the sentinels name; its login is the URL's)"
+                     : "");
         fail_to_connect(node, DLOCK_REFUSED, reason);
         return;
     }

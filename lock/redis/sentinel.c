@@ -12,6 +12,7 @@
 #include "node.h"
 #include "thread.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,12 +147,18 @@ static bool read_address(const redisReply *reply, struct named *named)
            read_number(named->port, &port) && port >= 1 && port <= 65535;
 }
 
+static void know_none(const struct watch *watch, struct sentinel *sentinel)
+{
+    settle(sentinel, "it knows no master '%s'; give the name of its 'sentinel monitor'",
+           watch->master);
+}
+
 static void take_error(const struct watch *watch, struct sentinel *sentinel, const char *error)
 {
     if (strncmp(error, "ERR No such master", 18) == 0)
-        settle(sentinel, "it knows no master '%s'", watch->master);
+        know_none(watch, sentinel);
     else if (strncmp(error, "ERR unknown command", 19) == 0)
-        settle(sentinel, "it is no sentinel");
+        settle(sentinel, "it is no sentinel; give the URL of a Redis server as redis://");
     else
         settle(sentinel, "%s", error);
 }
@@ -171,7 +178,7 @@ static void take_answers(const struct watch *watch, struct sentinel *sentinel)
     if (error != NULL) {
         take_error(watch, sentinel, error);
     } else if (address->type == REDIS_REPLY_NIL) {
-        settle(sentinel, "it knows no master '%s'", watch->master);
+        know_none(watch, sentinel);
     } else if (!read_field(master, "config-epoch", &named.epoch) ||
                !read_field(master, "num-slaves", &replicas) || !read_address(address, &named)) {
         settle(sentinel, "its answer was not understood");
@@ -182,6 +189,14 @@ static void take_answers(const struct watch *watch, struct sentinel *sentinel)
         sentinel->named_ns = sentinel->asked_ns;
         sentinel->names = true;
     }
+}
+
+/* What would be right, if the reason leaves that open. */
+static const char *advice_on(const char *reason)
+{
+    if (strstr(reason, "NOAUTH") != NULL || strstr(reason, "WRONGPASS") != NULL)
+        return " (the sentinels' password is sentinel_password, not the URL's)";
+    return strcmp(reason, strerror(ECONNREFUSED)) == 0 ? " (no sentinel listens there)" : "";
 }
 
 static void ask(const struct watch *watch, struct sentinel *sentinel)
@@ -219,7 +234,7 @@ static void ask_on(const struct watch *watch, struct sentinel *sentinel)
     if (node->state == NODE_DOWN) {
         sentinel->asked_ns = 0;
         if (!sentinel->settled)
-            settle(sentinel, "%s", node->down_reason);
+            settle(sentinel, "%s%s", node->down_reason, advice_on(node->down_reason));
     }
 }
 

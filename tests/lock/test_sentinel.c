@@ -162,6 +162,7 @@ static void the_login_in_the_url_is_redis(void **state)
     sentinels_url(&all, 0, SENTINELS, "alice:geheim1@", "/shop", url, sizeof url);
     assert_status(tried_at(url, (struct dlock_options){0}), REFUSED);
     assert_says(said, "the login was refused: WRONGPASS");
+    assert_says(said, "(by the master that the sentinels name; its login is the URL's)");
     assert_null(strstr(said, "geheim"));
     server_text(master_node(), "ACL SETUSER alice -role");
     sentinels_url(&all, 0, SENTINELS, "alice:geheim@", "/shop", url, sizeof url);
@@ -179,6 +180,8 @@ static void the_sentinels_have_a_login_of_their_own(void **state)
         server_text(all.watchers[i], "ACL SETUSER default >geheim");
     assert_status(tried_at(all.url, (struct dlock_options){0}), UNREACHABLE);
     is_said_of(1, ": the login was refused: NOAUTH");
+    assert_status(tried_at(server_url(all.watchers[0]), (struct dlock_options){0}), UNREACHABLE);
+    assert_says(said, "(the sentinels' password is sentinel_password, not the URL's)");
     assert_status(tried_at(all.url, (struct dlock_options){.sentinel_password = "geheim1"}),
                   UNREACHABLE);
     is_said_of(2, ": the login was refused: WRONGPASS");
@@ -192,6 +195,19 @@ static void the_sentinels_have_a_login_of_their_own(void **state)
     right = (struct dlock_options){.sentinel_user = "default"};
     assert_status(client_open(all.url, right, &client), INVALID);
     assert_says(dlock_error(), "sentinel_user is given without sentinel_password");
+}
+
+static void a_sentinel_is_no_redis(void **state)
+{
+    (void)state;
+    char url[64];
+    for (int with_db = 0; with_db < 2; with_db++) {
+        snprintf(url, sizeof url, "redis://127.0.0.1:%d%s", server_port(all.watchers[0]),
+                 with_db ? "/2" : "");
+        assert_status(tried_at(url, (struct dlock_options){0}), REFUSED);
+        assert_says(said, ": it is a sentinel and keeps no data; give the URL sentinel://host:port/"
+                          "master, with the name of its 'sentinel monitor'");
+    }
 }
 
 static void nobody_knows_the_name(void **state)
@@ -216,8 +232,8 @@ static void what_is_no_sentinel_names_none(void **state)
     server_pause(all.watchers[2]);
     assert_status(tried_at(url, BRIEF), UNREACHABLE);
     server_resume(all.watchers[2]);
-    assert_says(said, ": it is no sentinel; ");
-    assert_says(said, ":1: Connection refused; ");
+    assert_says(said, ": it is no sentinel; give the URL of a Redis server as redis://; ");
+    assert_says(said, ":1: Connection refused (no sentinel listens there); ");
     assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
     assert_says(said, "no master: 2 of 3 sentinels must name the same one; ");
 }
@@ -635,6 +651,7 @@ int main(void)
         cmocka_unit_test(a_database),
         cmocka_unit_test(the_login_in_the_url_is_redis),
         cmocka_unit_test(the_sentinels_have_a_login_of_their_own),
+        cmocka_unit_test(a_sentinel_is_no_redis),
         cmocka_unit_test(nobody_knows_the_name),
         cmocka_unit_test(what_is_no_sentinel_names_none),
         cmocka_unit_test(a_minority_may_fail),

@@ -100,6 +100,24 @@ def test_each_sentinels_answer_is_told_to_operators(group, start):
     assert reply.status == 503 and "127.0.0.1" not in reply.json["detail"]
 
 
+@pytest.mark.parametrize("url,says", [
+    (lambda group: f"sentinel://127.0.0.1:{free_port()}/shop", "Connection refused (no sentinel listens there)"),
+    (lambda group: f"sentinel://127.0.0.1:{group.named().port}/shop",
+     "it is no sentinel; give the URL of a Redis server as redis://"),
+    (lambda group: f"redis://127.0.0.1:{group.watchers[0].port}",
+     "it is a sentinel and keeps no data; give the URL sentinel://host:port/master"),
+    (lambda group: f"sentinel://nobody:wrong@{group.hosts}/shop",
+     "(by the master that the sentinels name; its login is the URL's)"),
+], ids=["nobody", "no-sentinel", "sentinel", "password"])
+def test_operators_are_told_what_would_be_right(group, start, url, says):
+    """Buyers are told no address. The instance starts, sells nothing, and ends as usual."""
+    shop = start(url(group), *QUICK)
+    reply = shop.sell()
+    assert reply.status == 503 and "127.0.0.1" not in reply.json["detail"], reply
+    assert says in shop.admin("GET", "/readyz").json["detail"]
+    wait_until(lambda: any(says in line["detail"] for line in shop.logged("redis-server-lost")), "the log tells it")
+
+
 def test_the_sentinels_know_the_number_of_replicas(group, start):
     shop = start(group.url, "--replicas-ack", "all", "--wait-ms", 3000)
     assert shop.stock(value=5).status == 200
