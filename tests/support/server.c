@@ -310,6 +310,16 @@ static const redisReply *ask(struct server *server, const char *format, va_list 
     return server->reply;
 }
 
+const redisReply *server_try(struct server *server, const char *command)
+{
+    if (!connected(server))
+        return NULL;
+    if (server->reply != NULL)
+        freeReplyObject(server->reply);
+    server->reply = redisCommand(server->own, command);
+    return server->reply;
+}
+
 const redisReply *server_ask(struct server *server, const char *format, ...)
 {
     va_list arguments;

@@ -42,6 +42,8 @@ const char *server_folder(const struct server *server);
 
 /* Commands of the test, on a separate connection; formats are hiredis'. A reply or text is valid
  * until the next command. server_ask accepts any reply; the others require its type. */
+/* NULL: the connection broke. A fail-over breaks it, too. */
+const redisReply *server_try(struct server *server, const char *command);
 const redisReply *server_ask(struct server *server, const char *format, ...);
 long long server_integer(struct server *server, const char *format, ...);
 const char *server_text(struct server *server, const char *format, ...); /* "" for nil */

@@ -5,6 +5,7 @@
 #include "self.h"
 
 #include "contract.h"
+#include "keys.h"
 #include "must.h"
 
 #include <poll.h>
@@ -60,9 +61,13 @@ static dlock *lock_open(const struct self *self, dlock_client *client, int numbe
 bool member_open(struct self *self, struct member *member, bool own_loop)
 {
     const struct plan *plan = self->plan;
+    char user[16];
+    snprintf(user, sizeof user, KEYS_USER "%d", self->process);
     struct dlock_options options = {.size = sizeof options,
                                     .servers = self->urls,
-                                    .server_count = (size_t)plan->servers,
+                                    .server_count = plan->sentinel ? 1 : (size_t)plan->servers,
+                                    .sentinel_user = plan->sentinel ? user : NULL,
+                                    .sentinel_password = plan->sentinel ? KEYS_PASSWORD : NULL,
                                     .connect_timeout_ms = plan->connect_ms,
                                     .command_timeout_ms = plan->command_ms,
                                     .ttl_ms = plan->ttl_ms[self->process],

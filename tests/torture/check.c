@@ -149,6 +149,14 @@ struct loss {
     int64_t from_ns, to_ns; /* INT64_MAX: it may still happen */
 };
 
+/* Whether the note is of a loss of data. A fail-over loses what the former master acknowledged, as
+ * long as it takes writes. */
+static bool is_loss(const struct note *note, struct loss *loss)
+{
+    *loss = (struct loss){note->from_ns != 0 ? note->from_ns : note->ns, note->ns};
+    return note->written && note->kind == NOTE_DATA_LOST;
+}
+
 /* The older hold began before the loss, and the newer one was acquired after it. */
 static bool excused_by(const struct world *world, const struct plan *plan, const struct call *older,
                        const struct call *newer, struct loss loss, int64_t until_ns)
@@ -172,9 +180,8 @@ static bool is_excused(const struct world *world, const struct plan *plan, const
             return true;
     }
     for (size_t i = 0; i < note_count(world); i++) {
-        const struct note *here = &world->notes[i];
-        struct loss loss = {here->ns, here->ns};
-        if (here->written && here->kind == NOTE_DATA_LOST &&
+        struct loss loss;
+        if (is_loss(&world->notes[i], &loss) &&
             excused_by(world, plan, older, newer, loss, until_ns))
             return true;
     }
@@ -183,12 +190,18 @@ static bool is_excused(const struct world *world, const struct plan *plan, const
 
 /* ---- Losses ---------------------------------------------------------------------------------- */
 
-static bool was_broken(const struct world *world, const struct call *hold)
+static bool was_broken(const struct world *world, const struct call *hold, int64_t over_ns)
 {
     for (size_t i = 0; i < check_call_count(world); i++)
         if (world->calls[i].what == WHAT_BREAK && world->calls[i].lock == hold->lock)
             return true;
-    return check_data_lost(world);
+    for (size_t i = 0; i < note_count(world); i++) {
+        struct loss loss;
+        if (is_loss(&world->notes[i], &loss) && loss.from_ns <= over_ns &&
+            hold->origin_ns <= loss.to_ns)
+            return true;
+    }
+    return false;
 }
 
 /* Checks an answer, or a sample, that says that the hold has ended. */
@@ -196,7 +209,8 @@ static void check_cut(struct world *world, const struct plan *plan, const struct
 {
     const struct call *hold = call->what == WHAT_RELEASE ? call->of : call;
     int64_t over_ns = call != hold && call->status == DLOCK_LOST ? call->end_ns : hold->false_ns;
-    if (over_ns != 0 && over_ns < hold->until_ns && !plan->rung->flawed && !was_broken(world, hold))
+    if (over_ns != 0 && over_ns < hold->until_ns && !plan->rung->flawed &&
+        !was_broken(world, hold, over_ns))
         violation(world, VIOLATION_CUT, "#%d of process %d was over %.1f ms before its time",
                   number(world, hold), hold->process, (double)(hold->until_ns - over_ns) / 1e6);
 }
@@ -290,9 +304,9 @@ static bool is_of_backup(const struct world *world, const struct plan *plan,
 {
     int64_t granted_ns = given_ns(hold->token);
     for (size_t i = 0; i < note_count(world) && is_handed_on(plan); i++) {
-        const struct note *here = &world->notes[i];
-        if (here->written && here->kind == NOTE_DATA_LOST && granted_ns <= here->ns &&
-            here->ns <= hold->end_ns)
+        struct loss loss;
+        if (is_loss(&world->notes[i], &loss) && granted_ns <= loss.to_ns &&
+            loss.from_ns <= hold->end_ns)
             return true;
     }
     return false;
@@ -316,10 +330,8 @@ static void check_pairs(struct world *world, const struct plan *plan)
     size_t count = check_call_count(world), held_count = 0;
     struct call **held = calloc(count + 1, sizeof *held);
     for (size_t i = 0; held != NULL && i < count; i++)
-        if (was_held(&world->calls[i])) {
-            world->calls[i].origin_ns = origin_ns(world, plan, &world->calls[i]);
+        if (was_held(&world->calls[i]))
             held[held_count++] = &world->calls[i];
-        }
     for (size_t i = 0; i < held_count; i++)
         for (size_t j = i + 1; j < held_count; j++) {
             if (held[i]->lock != held[j]->lock)
@@ -416,7 +428,9 @@ static void check_answer(struct world *world, const struct plan *plan, const str
     int64_t over_ns =
         call->end_ns - latest_ns(world, plan, call) - 2 * call->stalled_ns - SLACK_MS * NS_A_MS;
     if (call->rest && acquires(call)) {
-        if (call->status != DLOCK_OK || over_ns > 0)
+        bool could =
+            call->stalled_ns < (call->end_ns - call->begin_ns) / 4; /* the machine let it */
+        if ((call->status != DLOCK_OK && could) || over_ns > 0)
             violation(world, VIOLATION_STUCK, "#%d of process %d: %s after %lld ms at rest: %s",
                       number(world, call), call->process, dlock_status_name(call->status),
                       (long long)((call->end_ns - call->begin_ns) / NS_A_MS), call->error);
@@ -469,6 +483,9 @@ void check_history(struct world *world, const struct plan *plan)
     for (size_t i = 0; i < check_call_count(world); i++)
         if (world->calls[i].begin_ns != 0) /* 0 if its process died just then */
             check_answer(world, plan, &world->calls[i]);
+    for (size_t i = 0; i < check_call_count(world); i++)
+        if (was_held(&world->calls[i]))
+            world->calls[i].origin_ns = origin_ns(world, plan, &world->calls[i]);
     for (size_t i = 0; i < check_call_count(world); i++)
         check_cut(world, plan, &world->calls[i]);
     check_renewals(world, plan);

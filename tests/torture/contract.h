@@ -35,15 +35,17 @@ static inline bool is_on_several(const struct plan *plan)
     return strcmp(plan->rung->name, REDLOCK) == 0;
 }
 
+#define SENTINEL_MS 1000  /* a client that heard of no switch asks the sentinels so often */
 #define SPLIT_MS_MOST 200 /* the pause after a split vote */
 #define SPLITS_MOST 20    /* so many in a row do not happen by chance */
 
-/* A lock without a holder is acquired within this time. It covers the TTL, polls, and with `fair`
- * the grants of clients that are gone. */
+/* A lock without a holder is acquired within this time. It covers the TTL, polls, finding the
+ * master, and with `fair` the grants of clients that are gone. */
 static inline int64_t rest_bound_ms(const struct plan *plan)
 {
     int64_t polls_ms = is_on_several(plan) ? SPLITS_MOST * SPLIT_MS_MOST : 3 * plan->retry_ms;
-    return plan_ttl_ms_max(plan) + polls_ms + PROCESSES_MAX * 2 * plan->grant_ms;
+    int64_t finds_ms = plan->sentinel ? SENTINEL_MS : 0;
+    return plan_ttl_ms_max(plan) + polls_ms + finds_ms + PROCESSES_MAX * 2 * plan->grant_ms;
 }
 
 /* Whether the client hands the lock off, and nests, without the server, as `fair` does. To the

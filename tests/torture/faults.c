@@ -62,6 +62,13 @@ static bool is_the_servers(enum fault_kind kind)
     return kind >= FAULT_STOP_SERVER;
 }
 
+/* Sentinels have no data. */
+static bool suits(const struct faults *faults, enum fault_kind kind, int server)
+{
+    return server < plan_nodes(faults->plan) || kind == FAULT_STOP_SERVER ||
+           kind == FAULT_HOLE_SERVER || kind == FAULT_SLOW_SERVER;
+}
+
 static void end_fault(struct faults *faults, struct lasting *lasting);
 
 /* A server that restarts ends its other faults. */
@@ -85,7 +92,16 @@ static void server_do(struct faults *faults, const struct fault *fault, int inde
         servers_kill(faults->servers, index);
         break;
     case FAULT_HOLE_SERVER:
-        proxy_keep(faults->proxy, index, true);
+        proxy_keep(faults->proxy, index, KEEP_ALL);
+        break;
+    case FAULT_STALE:
+        proxy_keep(faults->proxy, index, KEEP_REPLICATION);
+        break;
+    case FAULT_APART:
+        proxy_keep(faults->proxy, index, KEEP_SERVERS);
+        break;
+    case FAULT_FAIL_OVER:
+        servers_fail_over(faults->servers);
         break;
     case FAULT_SLOW_SERVER:
         proxy_slow(faults->proxy, index, fault->ms);
@@ -131,7 +147,9 @@ static void server_undo(struct faults *faults, enum fault_kind kind, int index)
         servers_revive(faults->servers, index);
         break;
     case FAULT_HOLE_SERVER:
-        proxy_keep(faults->proxy, index, false);
+    case FAULT_STALE:
+    case FAULT_APART:
+        proxy_keep(faults->proxy, index, KEEP_NOTHING);
         break;
     case FAULT_SLOW_SERVER:
         proxy_slow(faults->proxy, index, 0);
@@ -251,7 +269,8 @@ static enum onward begin_fault(struct faults *faults, const struct fault *fault,
                                const struct request_seen *seen)
 {
     char name[16];
-    if (is_the_servers(fault->kind) && !servers_is_up(faults->servers, seen->server))
+    if (is_the_servers(fault->kind) && (!servers_is_up(faults->servers, seen->server) ||
+                                        !suits(faults, fault->kind, seen->server)))
         return ONWARD_SEND;
     faults->done[fault->kind]++;
     note(faults->world, NOTE_FAULT, seen->process, NULL, "FAULT %s: %s, at this request%s%s",

@@ -55,9 +55,16 @@ static const struct dlock_rung *draw_rung(uint64_t *random)
 const char *plan_server_name(const struct plan *plan, int server, char *name, size_t size)
 {
     name[0] = '\0';
-    if (plan->servers > 1)
+    if (plan->sentinel && server >= NODES)
+        snprintf(name, size, "sentinel %d", server - NODES);
+    else if (plan->servers > 1)
         snprintf(name, size, "server %d", server);
     return name;
+}
+
+int plan_nodes(const struct plan *plan)
+{
+    return plan->sentinel ? NODES : plan->servers;
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -223,6 +230,40 @@ static void draw_several(struct plan *plan, const struct choice *choice)
     }
 }
 
+static enum fault_kind draw_loss_of_group(uint64_t *random)
+{
+    return (enum fault_kind)ONE_OF(random, FAULT_FAIL_OVER, FAULT_FAIL_OVER, FAULT_FAIL_OVER,
+                                   FAULT_KILL_SERVER, FAULT_KILL_SERVER, FAULT_STOP_SERVER,
+                                   FAULT_STOP_SERVER, FAULT_STALE, FAULT_STALE, FAULT_APART,
+                                   FAULT_APART, FAULT_HOLE_SERVER, FAULT_SLOW_SERVER,
+                                   FAULT_CLIENT_KILL, FAULT_DENY_COMMAND);
+}
+
+/* Faults of a group instead of those of one server. They last longer: sentinels take a second to
+ * find a master down. Most requests are to the master or to a sentinel. */
+static void draw_group(struct plan *plan)
+{
+    uint64_t random = plan->seed ^ 0x5e7e55e7e55e7e5u;
+    bool loses = chance(&random, 80);
+    plan->servers = NODES + SENTINELS;
+    plan->sentinel = true;
+    plan->long_ttl &= plan->calm;
+    plan->calls = (int)ONE_OF(&random, 100, 300);
+    plan->connect_ms = ONE_OF(&random, 300, 600); /* six servers more need the machine */
+    plan->command_ms = ONE_OF(&random, 300, 600);
+    for (size_t i = 0; i < plan->fault_count; i++) {
+        struct fault *fault = &plan->faults[i];
+        if (fault->kind >= FAULT_STOP_SERVER || (loses && i % 2 == 0)) {
+            fault->kind = draw_loss_of_group(&random);
+            fault->times = 1;
+            fault->until.count *= (int)ONE_OF(&random, 1, 20, 100);
+            fault->idle_ms = (int)ONE_OF(&random, 500, 2500);
+        }
+        if (chance(&random, 20))
+            fault->at.server = between(&random, NODES, NODES + SENTINELS - 1);
+    }
+}
+
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
 {
     uint64_t random = seed;
@@ -237,4 +278,6 @@ void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
         draw_faults(plan, &random);
     if (strcmp(plan->rung->name, REDLOCK) == 0)
         draw_several(plan, choice);
+    else if (choice->sentinel)
+        draw_group(plan);
 }

@@ -60,7 +60,10 @@ enum op {
     X(DENY_CHANNEL, "channels refused by ACL")                                                     \
     X(KILL_SERVER, "SIGKILL of a server, which comes back with its data")                          \
     X(HOLE_SERVER, "all bytes from and to a server kept")                                          \
-    X(SLOW_SERVER, "a longer round trip to a server")
+    X(SLOW_SERVER, "a longer round trip to a server")                                              \
+    X(FAIL_OVER, "SENTINEL FAILOVER")                                                              \
+    X(STALE, "what the server sends to its replicas kept")                                         \
+    X(APART, "all bytes between the server and replicas and sentinels kept")
 enum fault_kind {
 #define X(name, text) FAULT_##name,
     FAULT_MAP(X)
@@ -98,7 +101,8 @@ struct plan {
     const struct dlock_rung *rung;
     /* Opens a lock whose rung is not part of the ladder; otherwise NULL. */
     dlock_status (*open)(dlock_client *client, const char *name, dlock **lock);
-    int servers;                          /* independent masters */
+    int servers;                          /* independent masters; or nodes, then sentinels */
+    bool sentinel;                        /* a master, its replicas, and sentinels */
     enum planted planted;                 /* a mistake that all processes make */
     bool calm;                            /* no faults, as a control */
     bool long_ttl;                        /* nothing expires: no fault lets a hold expire */
@@ -125,12 +129,19 @@ struct plan {
 struct choice {
     const char *rung; /* NULL: the seed draws it */
     int servers;      /* of REDLOCK; 0: the seed draws 3 or 5. Others have one */
+    bool sentinel;    /* that one is the master of a group */
     enum planted planted;
 };
 
 /* Draws the plan. */
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice);
-/* "server 2", or "" if there is one. Returns the name. */
+/* The servers of a group are NODES that may be the master, and after them the sentinels. */
+#define NODES 3
+#define SENTINELS 3
+
+/* How many of the servers keep data. */
+int plan_nodes(const struct plan *plan);
+/* "server 2", "sentinel 0", or "" if there is one. Returns the name. */
 const char *plan_server_name(const struct plan *plan, int server, char *name, size_t size);
 int64_t plan_ttl_ms_max(const struct plan *plan);
 

@@ -46,10 +46,10 @@ void keys_allow(struct server *server, const char *rules)
     }
 }
 
-void keys_prepare(const struct plan *plan, struct server *server)
+void keys_users(const struct plan *plan, struct server *server)
 {
     static const char *const ours[] = {CONTRACT_KEYS};
-    char command[960], name[80];
+    char command[960];
     int used = snprintf(command, sizeof command, "reset on >" KEYS_PASSWORD " +@all allchannels");
     for (size_t i = 0; i < sizeof ours / sizeof ours[0] && !any_keys(plan); i++)
         used += snprintf(command + used, sizeof command - (size_t)used, " ~%s", ours[i]);
@@ -58,6 +58,12 @@ void keys_prepare(const struct plan *plan, struct server *server)
     if (any_keys(plan))
         snprintf(command + used, sizeof command - (size_t)used, " allkeys");
     keys_allow(server, command);
+}
+
+void keys_prepare(const struct plan *plan, struct server *server)
+{
+    char name[80];
+    keys_users(plan, server);
     for (int i = 0; i < plan->locks && !any_keys(plan); i++)
         for (size_t j = 0; j < NAME_COUNT; j++) {
             name_of(name, sizeof name, j, plan->names[i]);
@@ -99,7 +105,7 @@ static void judge_planted(const struct plan *plan, struct server *server, struct
         }
 }
 
-static void judge_refused(struct server *server, struct world *world)
+void keys_judge_refused(struct server *server, struct world *world)
 {
     const redisReply *log = server_ask(server, "ACL LOG 128");
     for (size_t i = 0; i < log->elements; i++) {
@@ -139,7 +145,6 @@ static void judge_lives(const struct plan *plan, struct server *server, struct w
 
 void keys_judge(const struct plan *plan, struct server *server, struct world *world)
 {
-    judge_refused(server, world);
     judge_planted(plan, server, world);
     if (plan->rung->expires)
         judge_lives(plan, server, world);

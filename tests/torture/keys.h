@@ -15,8 +15,12 @@
 
 /* Creates the users and the application's keys, on a server that has just started. */
 void keys_prepare(const struct plan *plan, struct server *server);
-/* In PHASE_REST: checks that these keys are unchanged, that no other key was accessed, and that
- * each key of the library expires. */
+/* The users alone. */
+void keys_users(const struct plan *plan, struct server *server);
+/* Checks that the server refused no key to a process: it asked for the library's alone. */
+void keys_judge_refused(struct server *server, struct world *world);
+/* At the end: checks that the application's keys are unchanged, and that each key of the library
+ * expires. */
 void keys_judge(const struct plan *plan, struct server *server, struct world *world);
 /* Applies rules of ACL SETUSER to all users. */
 void keys_allow(struct server *server, const char *rules);

@@ -32,9 +32,11 @@ static const char usage[] =
     "  --histories N    how many (default 100)\n"
     "  --minutes N      instead: as many as N minutes allow\n"
     "  --rung R         only this rung (default: all of one server that are not flawed)\n"
+    "  --sentinel       over Sentinel: a master, two replicas, three sentinels, and fail-overs\n"
     "  --servers N      redlock on 3 or 5 servers (default for --rung redlock: the seed decides)\n"
     "  --flawed         instead: each flawed rung until its flaw is seen, at most N histories;\n"
-    "                   with --servers a redlock that needs one vote too few\n"
+    "                   with --servers a redlock that needs one vote too few; with --sentinel a\n"
+    "                   client that stays with its first master\n"
     "  --repeat SEED    this history until it fails, at most 100 times\n"
     "  --until-failure  end at the first history that fails\n"
     "  --jobs N         how many at once (default 4)\n"
@@ -63,7 +65,7 @@ struct job {
 };
 
 struct totals {
-    long histories, calm, failed, lost, servers_lost;
+    long histories, calm, failed, lost, servers_lost, failed_over;
     size_t calls;
     long by_kind[VIOLATION_COUNT], faults[FAULT_COUNT];
 };
@@ -99,7 +101,9 @@ static void tell_violations(const struct job *job)
             printf(" %s", violation_name((enum violation_kind)i));
     printf(": %s\n    transcript: %s\n    again: scripts/torture --rung %s", result->first,
            job->transcript, job->plan.rung->name);
-    if (job->plan.servers > 1)
+    if (job->plan.sentinel)
+        printf(" --sentinel");
+    else if (job->plan.servers > 1)
         printf(" --servers %d", job->plan.servers);
     printf(" --repeat %llu\n", (unsigned long long)job->plan.seed);
     fflush(stdout);
@@ -124,6 +128,7 @@ static void job_end(struct job *job, bool quiet)
     totals.failed += result->violations > 0;
     totals.calls += result->calls;
     totals.servers_lost += lost_a_server(job);
+    totals.failed_over += result->fail_overs > 0;
     for (int i = 0; i < VIOLATION_COUNT; i++)
         totals.by_kind[i] += result->by_kind[i];
     for (int i = 0; i < FAULT_COUNT; i++)
@@ -237,13 +242,16 @@ static enum violation_kind flaw_of(const char *rung)
 static bool catch_planted(const struct settings *settings)
 {
     struct settings one = *settings;
-    one.choice.planted = PLANTED_MINORITY;
-    one.until = VIOLATION_OVERLAP;
+    bool sentinel = one.choice.sentinel;
+    one.choice.planted = sentinel ? PLANTED_STAYS : PLANTED_MINORITY;
+    one.until = sentinel ? VIOLATION_STUCK : VIOLATION_OVERLAP;
     one.until_failure = true;
     play(&one);
     bool seen = totals.by_kind[one.until] > 0;
-    printf("%s the mistake after %ld histories: %s. One vote fewer than a majority was enough\n",
-           seen ? "caught" : "MISSED", totals.histories + totals.calm, violation_text(one.until));
+    printf("%s the mistake after %ld histories: %s. %s\n", seen ? "caught" : "MISSED",
+           totals.histories + totals.calm, violation_text(one.until),
+           sentinel ? "A client stayed with its first master"
+                    : "One vote fewer than a majority was enough");
     return seen;
 }
 
@@ -282,6 +290,8 @@ static void tell_totals(void)
         if (totals.by_kind[i] > 0)
             printf("%s: %ld times, %s\n", violation_name((enum violation_kind)i), totals.by_kind[i],
                    violation_text((enum violation_kind)i));
+    if (totals.failed_over > 0)
+        printf("another server became the master in %ld of them\n", totals.failed_over);
     if (totals.servers_lost > 0)
         printf("a server was killed, stopped, slow or unreachable in %ld of them\n",
                totals.servers_lost);
@@ -310,13 +320,19 @@ static unsigned long long number(const char *option, const char *text, unsigned 
 
 static struct settings read_options(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},    {"histories", required_argument, NULL, 'n'},
-        {"minutes", required_argument, NULL, 'm'}, {"rung", required_argument, NULL, 'r'},
-        {"servers", required_argument, NULL, 'v'}, {"flawed", no_argument, NULL, 'f'},
-        {"repeat", required_argument, NULL, 'a'},  {"until-failure", no_argument, NULL, 'u'},
-        {"jobs", required_argument, NULL, 'j'},    {"folder", required_argument, NULL, 'd'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"histories", required_argument, NULL, 'n'},
+                                            {"minutes", required_argument, NULL, 'm'},
+                                            {"rung", required_argument, NULL, 'r'},
+                                            {"servers", required_argument, NULL, 'v'},
+                                            {"flawed", no_argument, NULL, 'f'},
+                                            {"repeat", required_argument, NULL, 'a'},
+                                            {"until-failure", no_argument, NULL, 'u'},
+                                            {"jobs", required_argument, NULL, 'j'},
+                                            {"folder", required_argument, NULL, 'd'},
+                                            {"sentinel", no_argument, NULL, 'e'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     struct settings settings = {
         .seed = 1, .histories = 100, .until = VIOLATION_COUNT, .jobs = 4, .folder = "runs/torture"};
     int option;
@@ -341,6 +357,9 @@ static struct settings read_options(int argc, char **argv)
             if (settings.choice.servers != 3 && settings.choice.servers != 5)
                 refuse("--servers", optarg);
             settings.choice.rung = REDLOCK;
+            break;
+        case 'e':
+            settings.choice.sentinel = true;
             break;
         case 'f':
             settings.flawed = true;
@@ -393,7 +412,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < JOBS_MAX; i++)
         jobs[i].result = &results[i];
     began_ns = told_ns = boot_ns();
-    if (settings.flawed && settings.choice.servers > 1)
+    if (settings.flawed && (settings.choice.servers > 1 || settings.choice.sentinel))
         return catch_planted(&settings) && totals.lost == 0 ? 0 : 1;
     if (settings.flawed)
         return catch_flawed(&settings) && totals.lost == 0 ? 0 : 1;

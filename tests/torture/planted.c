@@ -4,6 +4,7 @@
  */
 #include "planted.h"
 
+#include "reach.h"
 #include "redis_rung.h"
 
 static enum planted planted;
@@ -25,4 +26,20 @@ struct votes __wrap_rung_poll(struct rung_env *env, const struct script *script,
     if (planted == PLANTED_MINORITY)
         votes.needed--;
     return votes;
+}
+
+void __real_reach_named(struct server *server, const struct addresses *addresses, bool anew,
+                        const char *reason);
+void __wrap_reach_named(struct server *server, const struct addresses *addresses, bool anew,
+                        const char *reason);
+
+void __wrap_reach_named(struct server *server, const struct addresses *addresses, bool anew,
+                        const char *reason)
+{
+    if (planted == PLANTED_STAYS && atomic_load(&server->generation) > 0) {
+        struct addresses first = server->known;
+        __real_reach_named(server, &first, false, reason);
+        return;
+    }
+    __real_reach_named(server, addresses, anew, reason);
 }

@@ -9,6 +9,7 @@
 enum planted {
     PLANTED_NONE,
     PLANTED_MINORITY, /* redlock needs one vote fewer than a majority */
+    PLANTED_STAYS,    /* a client stays with its first master, whatever the sentinels name */
 };
 
 /* Before the processes of a history start: they all make this mistake. */

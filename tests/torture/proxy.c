@@ -38,7 +38,8 @@ struct wire {
     struct proxy *proxy;
     int server;
     int process;       /* -1: no process has logged in */
-    bool unread_by;    /* no client's: its bytes are not looked at */
+    bool of_server;    /* made by another server: its bytes are not looked at */
+    bool of_replica;   /* and that is a replica */
     int client, redis; /* client is -1 after it has closed its end */
     struct packets up, down;
     bool keep_up, keep_down, reset_at_reply, dropping;
@@ -54,7 +55,8 @@ struct beyond {
     char name[16]; /* for the transcript */
     int server_port;
     int listener, port;
-    bool refuse, keep;
+    bool refuse;
+    enum keep keep;
     int round_trip_ms;
 };
 
@@ -130,13 +132,25 @@ static void wire_end(struct wire *wire)
     wire->number = 0;
 }
 
+static bool keeps_up(const struct wire *wire)
+{
+    enum keep keep = wire->proxy->servers[wire->server].keep;
+    return wire->keep_up || keep == KEEP_ALL || (keep == KEEP_SERVERS && wire->of_server);
+}
+
+static bool keeps_down(const struct wire *wire)
+{
+    enum keep keep = wire->proxy->servers[wire->server].keep;
+    return wire->keep_down || keep == KEEP_ALL || (keep == KEEP_SERVERS && wire->of_server) ||
+           (keep == KEEP_REPLICATION && wire->of_replica);
+}
+
 /* Forwards what is due and not kept. When everything went up, the server learns of the client's
  * end. */
 static void move(struct wire *wire)
 {
-    bool kept = wire->proxy->servers[wire->server].keep;
-    bool all_up = !wire->keep_up && !kept && flush(&wire->up, wire->redis);
-    if (!wire->keep_down && !kept)
+    bool all_up = !keeps_up(wire) && flush(&wire->up, wire->redis);
+    if (!keeps_down(wire))
         flush(&wire->down, wire->client);
     if (all_up && wire->client < 0 && !wire->half_closed) {
         shutdown(wire->redis, SHUT_WR);
@@ -177,8 +191,8 @@ void wire_keep(struct wire *wire, bool up, bool down)
 
 void wire_let_go(struct wire *wire)
 {
-    bool waits = !STAILQ_EMPTY(&wire->up) && !wire->proxy->servers[wire->server].keep;
     wire->keep_up = wire->keep_down = false;
+    bool waits = !STAILQ_EMPTY(&wire->up) && !keeps_up(wire);
     move(wire);
     if (waits)
         poll(&(struct pollfd){.fd = wire->redis, .events = POLLIN}, 1, SOON_MS);
@@ -204,7 +218,7 @@ void proxy_refuse(struct proxy *proxy, int server, bool refuse)
     proxy->servers[server].refuse = refuse;
 }
 
-void proxy_keep(struct proxy *proxy, int server, bool keep)
+void proxy_keep(struct proxy *proxy, int server, enum keep keep)
 {
     proxy->servers[server].keep = keep;
     for (size_t i = 0; i < WIRES_MAX; i++)
@@ -226,11 +240,11 @@ void proxy_cut_all(struct proxy *proxy, int server)
 
 /* ---- Requests and replies -------------------------------------------------------------------- */
 
-/* The first request of a process is its login. Servers talk to each other, too. */
+/* The first request of a process is its login. That of a replica is PING. */
 static void read_login(struct wire *wire, const char *text)
 {
-    if (sscanf(text, "AUTH " KEYS_USER "%d ", &wire->process) != 1)
-        wire->unread_by = true;
+    wire->of_server = sscanf(text, "AUTH " KEYS_USER "%d ", &wire->process) != 1;
+    wire->of_replica = wire->of_server && strcmp(text, "PING") == 0;
 }
 
 static void note_on(const struct wire *wire, const char *way, const char *text, const char *more)
@@ -246,12 +260,12 @@ static void take_requests(struct wire *wire)
     struct proxy *proxy = wire->proxy;
     struct request_seen seen;
     size_t size, at = 0;
-    while (!wire->dropping && !wire->unread_by &&
+    while (!wire->dropping && !wire->of_server &&
            (size = request_size(wire->unread + at, wire->unread_size - at)) > 0) {
         request_read(wire->unread + at, &seen);
         if (wire->process < 0)
             read_login(wire, seen.text);
-        if (wire->unread_by)
+        if (wire->of_server)
             break;
         seen.process = wire->process;
         seen.server = wire->server;
@@ -268,7 +282,7 @@ static void take_requests(struct wire *wire)
             put(wire, &wire->up, wire->unread + at, size);
         at += size;
     }
-    if (wire->unread_by) {
+    if (wire->of_server) {
         put(wire, &wire->up, wire->unread, wire->unread_size);
         at = wire->unread_size;
     }
@@ -302,8 +316,7 @@ static void note_reply(const struct wire *wire, const char *bytes, size_t size)
         if (bytes[i] != '\r')
             line[used++] = bytes[i] == '\n' ? ' ' : bytes[i];
     line[used] = '\0';
-    bool kept = wire->keep_down || wire->proxy->servers[wire->server].keep;
-    note_on(wire, "<", line, to_nobody ? "(to no client)" : kept ? "(kept)" : "");
+    note_on(wire, "<", line, to_nobody ? "(to no client)" : keeps_down(wire) ? "(kept)" : "");
 }
 
 static void from_server(struct wire *wire)
@@ -316,9 +329,9 @@ static void from_server(struct wire *wire)
         wire_end(wire);
         return;
     }
-    if (wire->unread_by && wire->client >= 0)
+    if (wire->of_server && wire->client >= 0)
         put(wire, &wire->down, bytes, (size_t)size);
-    if (wire->unread_by)
+    if (wire->of_server)
         return;
     note_reply(wire, bytes, (size_t)size);
     if (wire->reset_at_reply)
@@ -386,9 +399,10 @@ static int wait_for(const struct proxy *proxy, int wait_ms)
     int64_t now_ns = boot_ns();
     for (size_t i = 0; i < WIRES_MAX; i++) {
         const struct wire *wire = &proxy->wires[i];
-        bool kept = wire->number == 0 || proxy->servers[wire->server].keep;
-        const struct packet *first[] = {kept || wire->keep_up ? NULL : STAILQ_FIRST(&wire->up),
-                                        kept || wire->keep_down ? NULL : STAILQ_FIRST(&wire->down)};
+        bool used = wire->number != 0;
+        const struct packet *first[] = {used && !keeps_up(wire) ? STAILQ_FIRST(&wire->up) : NULL,
+                                        used && !keeps_down(wire) ? STAILQ_FIRST(&wire->down)
+                                                                  : NULL};
         for (size_t j = 0; j < 2; j++) {
             int64_t left_ns = first[j] == NULL ? INT64_MAX : first[j]->due_ns - now_ns;
             if (left_ns < wait_ms * NS_A_MS)

@@ -30,6 +30,7 @@ enum onward {
 };
 typedef enum onward on_request(void *arg, struct wire *wire, const struct request_seen *seen);
 
+/* The servers may be started later, see proxy_lead(). */
 struct proxy *proxy_new(struct world *world, const struct plan *plan, on_request *asked, void *arg);
 void proxy_free(struct proxy *proxy);
 /* The port at which clients reach the server. */
@@ -42,7 +43,13 @@ void proxy_round(struct proxy *proxy, int wait_ms);
 int64_t proxy_last_request_ns(const struct proxy *proxy);
 /* About all wires of a server, and those to come. */
 void proxy_refuse(struct proxy *proxy, int server, bool refuse);
-void proxy_keep(struct proxy *proxy, int server, bool keep);
+enum keep {
+    KEEP_NOTHING,
+    KEEP_ALL,
+    KEEP_REPLICATION, /* what a master sends to its replicas */
+    KEEP_SERVERS,     /* all bytes from and to other servers: replicas and sentinels */
+};
+void proxy_keep(struct proxy *proxy, int server, enum keep keep);
 void proxy_slow(struct proxy *proxy, int server, int round_trip_ms);
 /* Cuts all wires, as happens when a server ends. */
 void proxy_cut_all(struct proxy *proxy, int server);

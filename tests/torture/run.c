@@ -19,6 +19,7 @@
 
 #define LEFT_MS 1000 /* limit of a cleanup in the background */
 #define LOOK_MS 5
+#define SETTLE_MS 60000 /* limit for servers to be well again */
 
 struct run {
     const struct plan *plan;
@@ -34,8 +35,16 @@ struct run {
 static void url(void *arg, int process, int server, char url[URL_SIZE])
 {
     const struct run *run = arg;
-    snprintf(url, URL_SIZE, "redis://" KEYS_USER "%d:" KEYS_PASSWORD "@127.0.0.1:%d", process,
-             proxy_port(run->proxy, server));
+    const struct proxy *proxy = run->proxy;
+    if (run->plan->sentinel)
+        snprintf(url, URL_SIZE,
+                 "sentinel://" KEYS_USER "%d:" KEYS_PASSWORD "@127.0.0.1:%d,127.0.0.1:%d,"
+                 "127.0.0.1:%d/shop",
+                 process, proxy_port(proxy, NODES), proxy_port(proxy, NODES + 1),
+                 proxy_port(proxy, NODES + 2));
+    else
+        snprintf(url, URL_SIZE, "redis://" KEYS_USER "%d:" KEYS_PASSWORD "@127.0.0.1:%d", process,
+                 proxy_port(proxy, server));
 }
 
 static void play_round(void *arg, int ms)
@@ -50,7 +59,9 @@ static void calm(void *arg)
 {
     struct run *run = arg;
     faults_calm(run->faults, run->proxy);
-    while (!servers_all_up(run->servers)) {
+    int64_t end_ns = boot_ns() + SETTLE_MS * NS_A_MS;
+    while (!servers_settled(run->servers)) {
+        must(boot_ns() < end_ns);
         witness_beat(&run->world->proxy);
         play_round(run, LOOK_MS);
     }
@@ -59,9 +70,9 @@ static void calm(void *arg)
 /* Of several servers a majority must have the same hold's key: other keys expire unnoticed. */
 static bool is_left(const struct run *run, const char *name)
 {
-    struct server *first = servers_at(run->servers, 0);
+    struct server *first = servers_at(run->servers, servers_master(run->servers));
     int needed = run->plan->servers / 2 + 1;
-    if (run->plan->servers == 1)
+    if (run->plan->servers == 1 || run->plan->sentinel)
         return server_integer(first, "EXISTS %s", name) != 0;
     for (int i = 0; i < needed; i++) {
         char hold[128];
@@ -80,7 +91,8 @@ static void judge_left(void *arg)
 {
     struct run *run = arg;
     for (int i = 0; i < run->plan->locks; i++) {
-        if (!check_all_definite(run->world, i))
+        if (!check_all_definite(run->world, i) ||
+            (run->plan->sentinel && check_data_lost(run->world)))
             continue;
         for (int ms = 0; is_left(run, run->plan->names[i]); ms += LOOK_MS) {
             stage_wait(&run->stage, LOOK_MS);
@@ -96,7 +108,8 @@ static void judge_left(void *arg)
 static void judge_rides(struct run *run)
 {
     const struct world *world = run->world;
-    long long sold = atoll(server_text(servers_at(run->servers, 0), "GET app:sold"));
+    struct server *first = servers_at(run->servers, servers_master(run->servers));
+    long long sold = atoll(server_text(first, "GET app:sold"));
     int least = check_data_lost(world) ? 0 : world->rides_answered;
     if (sold < least || sold > world->rides_sent)
         violation(run->world, VIOLATION_RIDE, "%lld were carried out, %d of %d were answered", sold,
@@ -107,10 +120,10 @@ static void set_up(struct run *run)
 {
     planted_set(run->plan->planted);
     run->world = world_new();
-    run->servers = servers_start(run->plan, run->world);
+    run->servers = servers_new(run->plan, run->world);
     run->faults = faults_new(run->plan, run->world, run->servers);
     run->proxy = proxy_new(run->world, run->plan, faults_on_request, run->faults);
-    servers_join(run->servers, run->proxy);
+    servers_start(run->servers, run->proxy);
     run->stage = (struct stage){.plan = run->plan,
                                 .world = run->world,
                                 .arg = run,
@@ -127,8 +140,11 @@ static void go_through(struct run *run)
     faults_round(run->faults, run->proxy);
     if (!stage_play(&run->stage))
         return;
-    for (int i = 0; i < run->plan->servers; i++)
-        keys_judge(run->plan, servers_at(run->servers, i), run->world);
+    for (int i = 0; i < plan_nodes(run->plan); i++) {
+        keys_judge_refused(servers_at(run->servers, i), run->world);
+        if (!run->plan->sentinel || i == servers_master(run->servers))
+            keys_judge(run->plan, servers_at(run->servers, i), run->world);
+    }
     judge_rides(run);
 }
 
@@ -143,6 +159,7 @@ static void sum_up(const struct run *run, struct result *result)
         memcpy(result->first, world->violations[0].text, sizeof result->first);
     memcpy(result->faults, faults_done(run->faults), sizeof result->faults);
     result->calls = check_call_count(world);
+    result->fail_overs = servers_fail_overs(run->servers);
 }
 
 /* Appends what the processes wrote to stderr: a sanitizer's report, an assertion. */

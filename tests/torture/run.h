@@ -12,6 +12,7 @@ struct result {
     int by_kind[VIOLATION_COUNT];
     int faults[FAULT_COUNT];
     size_t calls;
+    int fail_overs;
     char first[400]; /* text of the first violation */
 };
 

@@ -9,8 +9,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define RUN_MS 1200      /* limit of PHASE_RUN */
-#define GIVE_UP_MS 10000 /* limit for a process to release its holds */
+#define RUN_MS 1200       /* limit of PHASE_RUN */
+#define RUN_GROUP_MS 5000 /* the same of a group, whose fail-overs take seconds */
+#define GIVE_UP_MS 10000  /* limit for a process to release its holds */
 #define ROUND_MS 5
 
 static void start_process(struct stage *stage, int process, bool fresh)
@@ -118,7 +119,7 @@ void stage_start(struct stage *stage)
 bool stage_play(struct stage *stage)
 {
     struct world *world = stage->world;
-    rounds(stage, all_done, RUN_MS);
+    rounds(stage, all_done, stage->plan->sentinel ? RUN_GROUP_MS : RUN_MS);
     stage->calm(stage->arg);
     atomic_store(&world->calm_ns, boot_ns());
     note(world, NOTE_FAULT, -1, NULL, "all faults are over");

@@ -12,7 +12,7 @@ struct stage {
     const struct plan *plan;
     struct world *world;
     void *arg; /* argument of the functions below */
-    /* The URL of a server for the process. */
+    /* The URL of a server for the process. Of a group only the first one is used. */
     void (*url)(void *arg, int process, int server, char url[URL_SIZE]);
     void (*round)(void *arg, int ms); /* called repeatedly: serves the server and the faults */
     void (*calm)(void *arg);          /* ends all faults */

@@ -97,7 +97,9 @@ static void tell_plan(FILE *to, const struct plan *plan)
     fprintf(to, "connect %lld ms, command %lld ms, retry %lld ms, grant %lld ms\n",
             (long long)plan->connect_ms, (long long)plan->command_ms, (long long)plan->retry_ms,
             (long long)plan->grant_ms);
-    if (plan->servers > 1)
+    if (plan->sentinel)
+        fprintf(to, "on %d servers with %d sentinels\n", NODES, SENTINELS);
+    else if (plan->servers > 1)
         fprintf(to, "on %d servers\n", plan->servers);
     for (size_t i = 0; i < plan->fault_count; i++)
         fprintf(to,

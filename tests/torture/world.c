@@ -138,18 +138,36 @@ bool sample(struct call *call, const dlock_hold *hold)
 
 /* ---- Notes and violations -------------------------------------------------------------------- */
 
-void note(struct world *world, enum note_kind kind, int process, struct call *call,
-          const char *format, ...)
+static struct note *note_begin(struct world *world, enum note_kind kind)
 {
     size_t index = atomic_fetch_add(&world->note_count, 1);
     if (index >= NOTES_MAX)
-        return;
+        return NULL;
     struct note *written = &world->notes[index];
-    va_list arguments;
     /* Before the time, so that a stop between the two counts from this note on. */
     written->stalled_ns = stalled_ns(world);
     written->ns = boot_ns();
     written->kind = kind;
+    return written;
+}
+
+void note_loss(struct world *world, int64_t from_ns, const char *what)
+{
+    struct note *written = note_begin(world, NOTE_DATA_LOST);
+    must(written != NULL); /* the judge needs it */
+    written->from_ns = from_ns;
+    written->process = -1;
+    snprintf(written->text, sizeof written->text, "%s", what);
+    atomic_store(&written->written, true);
+}
+
+void note(struct world *world, enum note_kind kind, int process, struct call *call,
+          const char *format, ...)
+{
+    va_list arguments;
+    struct note *written = note_begin(world, kind);
+    if (written == NULL)
+        return;
     written->process = process;
     written->call = call;
     va_start(arguments, format);

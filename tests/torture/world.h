@@ -19,7 +19,7 @@
 #define THREADS_MAX 8
 #define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child, which ends without closing */
 #define LOCKS_MAX 3
-#define SERVERS_MOST 5
+#define SERVERS_MOST 6
 #define CALLS_MAX 32768
 #define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* from then on the threads make no more calls */
 #define NOTES_MAX 32768
@@ -79,10 +79,11 @@ enum note_kind {
     NOTE_RENEWED, /* an event of the library */
     NOTE_RENEWAL_FAILED,
     NOTE_LOST,
-    NOTE_DATA_LOST, /* the server restarted without acknowledged data */
+    NOTE_DATA_LOST, /* the server, or the new master, is without acknowledged data */
 };
 struct note {
     int64_t ns, stalled_ns;
+    int64_t from_ns; /* for a loss of data that took its time: when it began; otherwise 0 */
     enum note_kind kind;
     int process;       /* -1 for the proxy */
     struct call *call; /* for an event: the hold */
@@ -162,6 +163,8 @@ void call_end(struct world *world, struct call *call, dlock_status status);
 
 void note(struct world *world, enum note_kind kind, int process, struct call *call,
           const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Acknowledged data were lost between then and now. */
+void note_loss(struct world *world, int64_t from_ns, const char *what);
 void violation(struct world *world, enum violation_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
