@@ -208,9 +208,14 @@ class Stage:
         """Closes these connections. Returns how many."""
         return sum(self.lock_redis("CLIENT", "KILL", "ID", client["id"]) for client in self.listeners())
 
+    def wait_replicated(self):
+        """WAIT is about its own connection's writes, so there is one."""
+        wait_until(lambda: self.lock_redis("SET", "replicated", 1, "PX", 1) == "OK" and self.lock_redis("WAIT", 2, 1000) == 2,
+                   "the replicas have it all")
+
     def hold_replication(self):
         """From now on the group's replicas get nothing. They have all that was written so far."""
-        wait_until(lambda: self.lock_redis("WAIT", 2, 1000) == 2, "the replicas have it all")
+        self.wait_replicated()
         self.replication.hold()
         self.note("what the master sends its replicas is held back on the way", "replication is held back")
 

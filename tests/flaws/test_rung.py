@@ -21,7 +21,8 @@ import named
 import transcript
 from scenarios import ALL, demonstrations, shown
 from scenarios.readers import check_none_met
-from stage import Stage
+from scenarios.steps import beside
+from stage import FAILOVER_TTL_MS, Stage
 from waiting import Inconclusive, wait_until
 
 NAMES = [one.name for one in ladder.rungs()]
@@ -237,6 +238,39 @@ class Acted:
 
     def count(self, _):
         return self.kept_out
+
+
+def test_a_failover_loses_a_lock_and_the_stock_refuses_its_holder(tmp_path):
+    done = rung("break", "failover", "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("\nexpected OVERSOLD, got OVERSOLD\n"), done.stdout + done.stderr
+    places = re.findall(r"^ *\d+  (\w+) +(old|new|stock) +(\w+)", done.stdout, re.MULTILINE)
+    assert places == [("a1", "old", "reentrant_acquire"), ("a1", "stock", "GET"), ("b1", "new", "reentrant_acquire"),
+                      ("b1", "stock", "GET"), ("a1", "stock", "SET"), ("a1", "new", "reentrant_release"),
+                      ("b1", "stock", "SET"), ("b1", "new", "reentrant_release")]
+    done = rung("cure", "failover", "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("\nexpected OK, got OK\n"), done.stdout + done.stderr
+    assert "(error) STALE T1: the last that read is T2" in done.stdout and "E2" not in done.stdout
+    assert not left_behind(tmp_path)
+
+
+def test_a_failover_loses_no_lock_that_the_replicas_have(tmp_path):
+    """So it is what the scenario holds back that is lost."""
+    with Stage(ladder.find("watchdog"), "failover", *TOOLS, tmp_path) as stage:
+        stage.open_group()
+
+        def meanwhile():
+            stage.wait_replicated()
+            stage.fail_over()
+        beside(stage, *(stage.instance(name, FAILOVER_TTL_MS) for name in "ab"), meanwhile)
+        verdict = stage.judge()
+        assert verdict["result"] == "ok" and verdict["overlaps"] == 0 and transcript.disagreement(stage) == ""
+        assert [sale.status for sale in stage.sales] == [200, 409]
+
+
+def test_the_judge_names_the_sales_that_a_failover_loses(tmp_path):
+    done = rung("break", "failover_stock", "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("\nexpected OVERSOLD, got OVERSOLD\n"), done.stdout + done.stderr
+    assert "unit 2 of phone was sold twice: to request a1 by a at" in done.stdout and "to request b1 by b" in done.stdout
 
 
 def test_readers_that_met_the_writer_have_spoiled_the_run():
