@@ -54,7 +54,8 @@ class WitnessedRedis(Redis):
         """When the monitor has told what the server has answered."""
         if not self.is_replica:
             self.connection("ECHO", "the end")
-            wait_until(lambda: any('"the end"' in line for line in list(self.monitors[-1].lines)), "the monitor has told it all")
+            lines = self.monitors[-1].lines
+            wait_until(lambda: any('"the end"' in line for line in list(lines)), "the monitor has told it all")
         super().kill()
 
     def __call__(self, *words):

@@ -15,8 +15,8 @@ def redis_empty(stage):
     beside(stage, long(stage, "a"), long(stage), restart)
 
 
-@scenario("the lock's master dies before its replicas have the lock, and one of them is promoted", {"watchdog": "fenced"},
-          "a write without the newest token is refused")
+@scenario("the lock's master dies before its replicas have the lock, and one of them is promoted",
+          {"watchdog": "fenced"}, "a write without the newest token is refused")
 def failover(stage):
     stage.open_group()
     a, b = stage.instance("a", FAILOVER_TTL_MS), stage.instance("b", FAILOVER_TTL_MS)
