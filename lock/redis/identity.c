@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See identity.h. One command both makes the value and reads it: SET with NX and GET (Redis 7).
+ * See identity.h. One command both makes the value and reads it: SET with NX and GET (Redis 7). The
+ * value is copied to replicas, the epoch of a promoted one is its own.
  */
 #include "identity.h"
 
 #include "client.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,22 +32,36 @@ size_t identity_append(struct redis *redis, struct dlock_hold *hold)
     return 1;
 }
 
-/* nil: the proposed value was stored. An error, or a value that is too long: it is unknown. */
-static void identity_keep(struct dlock_hold *hold, enum dlock_reply_kind kind, const char *text)
+/* Appends the epoch, if sentinels have named the server. If it does not fit: unknown. */
+static void add_epoch(const struct redis *redis, struct identity *identity)
 {
-    if (kind == DLOCK_REPLY_NIL)
+    const size_t used = strlen(identity->text), room = sizeof identity->text - used;
+    uint64_t epoch;
+    if (used == 0 || redis == NULL || !redis_sentinel_epoch(redis, 0, &epoch))
         return;
-    const bool fits = kind == DLOCK_REPLY_TEXT && strlen(text) < sizeof hold->identity.text;
-    snprintf(hold->identity.text, sizeof hold->identity.text, "%s", fits ? text : "");
+    int size = snprintf(identity->text + used, room, "@%" PRIu64, epoch);
+    if (size < 0 || (size_t)size >= room)
+        identity->text[0] = '\0';
 }
 
-void identity_take(struct dlock_hold *hold, const redisReply *reply)
+/* nil: the proposed value was stored. An error, or a value that is too long: it is unknown. */
+static void identity_keep(const struct redis *redis, struct dlock_hold *hold,
+                          enum dlock_reply_kind kind, const char *text)
+{
+    struct identity *identity = &hold->identity;
+    const bool fits = kind == DLOCK_REPLY_TEXT && strlen(text) < sizeof identity->text;
+    if (kind != DLOCK_REPLY_NIL)
+        snprintf(identity->text, sizeof identity->text, "%s", fits ? text : "");
+    add_epoch(redis, identity);
+}
+
+void identity_take(const struct redis *redis, struct dlock_hold *hold, const redisReply *reply)
 {
     enum dlock_reply_kind kind = reply == NULL                       ? DLOCK_REPLY_NONE
                                  : reply->type == REDIS_REPLY_NIL    ? DLOCK_REPLY_NIL
                                  : reply->type == REDIS_REPLY_STRING ? DLOCK_REPLY_TEXT
                                                                      : DLOCK_REPLY_OTHER;
-    identity_keep(hold, kind, kind == DLOCK_REPLY_TEXT ? reply->str : "");
+    identity_keep(redis, hold, kind, kind == DLOCK_REPLY_TEXT ? reply->str : "");
 }
 
 dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold)
@@ -57,7 +73,7 @@ dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold)
     env->reads = NULL; /* they ride with the acquire */
     struct answer answer = CALL(env, "SET", IDENTITY_KEY, hold->identity.text, "NX", "GET");
     env->reads = reads;
-    identity_keep(hold, answer.status == DLOCK_UNKNOWN ? DLOCK_REPLY_NONE : answer.kind,
+    identity_keep(env->redis, hold, answer.status == DLOCK_UNKNOWN ? DLOCK_REPLY_NONE : answer.kind,
                   answer.text);
     bool asked = answer.status == DLOCK_OK || answer.kind == DLOCK_REPLY_ERROR;
     return asked ? DLOCK_OK : answer.status == DLOCK_UNKNOWN ? DLOCK_UNREACHABLE : answer.status;

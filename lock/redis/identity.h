@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The identity of the lock's server, see dlock_identity(): a random value in the server's memory.
- * It is asked for just before an acquire, so it is never newer than the grant that follows.
+ * The identity of the lock's server, see dlock_identity(): a random value in the server's memory,
+ * and over Sentinel also the epoch in which the sentinels had named this connection's server. It is
+ * asked for just before an acquire, so it is never newer than the grant that follows.
  */
 #ifndef DLOCK_REDIS_IDENTITY_H
 #define DLOCK_REDIS_IDENTITY_H
@@ -11,8 +12,8 @@
 /* Appends the question to the write of the hold's acquire. Returns how many replies it has: 0, if
  * the hold does not want the identity. */
 size_t identity_append(struct redis *redis, struct dlock_hold *hold);
-/* Takes its reply; NULL: there is none. */
-void identity_take(struct dlock_hold *hold, const redisReply *reply);
+/* Takes its reply; NULL: there is none. redis: the connection that it came on. */
+void identity_take(const struct redis *redis, struct dlock_hold *hold, const redisReply *reply);
 /* Asks in a write of its own, for a rung that sends its acquire itself. OK, or why the server was
  * not asked. */
 dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold);

@@ -531,8 +531,7 @@ static void node_resolved(struct node *node)
 {
     char reason[REASON_MAX];
     bool over = node->lookup == NULL || lookup_over(node->lookup);
-    int error =
-        reach_addresses(node->server, node->lookup, &node->addresses, &node->socket.generation);
+    int error = reach_addresses(node->server, node->lookup, &node->addresses, &node->socket);
     if (error != 0 && !over) {
         node->next_ns = node->until_ns;
         return;

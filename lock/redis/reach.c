@@ -264,14 +264,15 @@ static bool reach_same(const struct address *a, const struct address *b)
 }
 
 int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses,
-                    uint64_t *generation)
+                    struct reach_socket *socket)
 {
     bool of_sentinel = server->kind == SERVER_OF_SENTINEL;
     bool over = lookup != NULL && lookup_over(lookup);
     addresses->count = 0;
     pthread_mutex_lock(&server->mutex);
     int error = reach_take(server, lookup);
-    *generation = server->generation;
+    socket->generation = server->generation;
+    socket->epoch = server->epoch;
     if (of_sentinel && (!over || error != 0)) {
         pthread_mutex_unlock(&server->mutex);
         return error != 0 ? error : EAI_AGAIN;
@@ -381,10 +382,11 @@ static void reach_begin_reign(struct server *server, const char *reason)
         reach_show(server, SERVER_LOST, reason);
 }
 
-void reach_named(struct server *server, const struct addresses *addresses, bool anew,
-                 const char *reason)
+void reach_named(struct server *server, const struct addresses *addresses, uint64_t epoch,
+                 bool anew, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);
+    server->epoch = epoch;
     if (anew)
         reach_begin_reign(server, reason);
     if (addresses != NULL) {

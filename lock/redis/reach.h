@@ -38,7 +38,8 @@ enum server_kind {
 /* An open socket. So the connections to a former master can be ended at once. */
 struct reach_socket {
     int fd;
-    uint64_t generation; /* the server's, when this connection was begun */
+    uint64_t generation; /* the server's, when this connection was begun, */
+    uint64_t epoch;      /* and its epoch. OF_SENTINEL only */
     LIST_ENTRY(reach_socket) of_server;
 };
 
@@ -63,6 +64,7 @@ struct server {
 
     pthread_mutex_t mutex;      /* protects what is below */
     struct addresses known;     /* the latest result of a look-up */
+    uint64_t epoch;             /* OF_SENTINEL: of `generation`, as the sentinels count */
     struct lookup *lookup;      /* the latest, until its result is taken; or NULL */
     bool in_round;              /* OF_SENTINEL: the round began after `lookup` */
     bool unwatched;             /* OF_SENTINEL: nobody asks the sentinels any more */
@@ -122,10 +124,10 @@ void reach_wakeups_accepted(struct server *server, unsigned kind);
  * to the sentinels. NULL: its address is fixed, or resources are short. */
 struct lookup *reach_look(struct server *server);
 /* Its addresses, in the order to try them: from the look-up, if that is over, else the last known
- * ones. OF_SENTINEL: none before the look-up is over. Sets the generation that they belong to. 0;
- * else getaddrinfo's error, and no address. */
+ * ones. OF_SENTINEL: none before the look-up is over. Sets the generation and the epoch that they
+ * belong to. 0; else getaddrinfo's error, and no address. */
 int reach_addresses(struct server *server, struct lookup *lookup, struct addresses *addresses,
-                    uint64_t *generation);
+                    struct reach_socket *socket);
 /* A sentence about a look-up that failed with that error; 0: it took too long. */
 void reach_explain(struct server *server, int error, char reason[REASON_MAX]);
 /* The next attempt begins with this address, or, if it failed, with the one after it. */
@@ -148,11 +150,11 @@ void reach_ask(struct server *server);
 void reach_begin_round(struct server *server);
 /* Whether a connection waits for the answer. */
 bool reach_is_awaited(struct server *server);
-/* A majority names this master. anew: it is another one than before. Then all connections to the
- * former master are shut down, and answers that still arrive on them do not count. addresses NULL:
- * its host name is being looked up. */
-void reach_named(struct server *server, const struct addresses *addresses, bool anew,
-                 const char *reason);
+/* A majority names this master, of this configuration epoch. anew: it is another one than before,
+ * or of another epoch. Then all connections to the former master are shut down, and answers that
+ * still arrive on them do not count. addresses NULL: its host name is being looked up. */
+void reach_named(struct server *server, const struct addresses *addresses, uint64_t epoch,
+                 bool anew, const char *reason);
 /* No majority names a master. over: what they say will not change before they are asked again. */
 void reach_unnamed(struct server *server, const char *said, bool over);
 /* The thread ends: nobody is to wait for an answer. */

@@ -705,3 +705,10 @@ uint64_t redis_generation(const struct redis *redis, size_t node)
 {
     return redis->nodes[node].socket.generation;
 }
+
+bool redis_sentinel_epoch(const struct redis *redis, size_t node, uint64_t *epoch)
+{
+    const struct node *one = &redis->nodes[node];
+    *epoch = one->socket.epoch;
+    return one->server->kind == SERVER_OF_SENTINEL;
+}

@@ -205,5 +205,7 @@ const char *redis_server(const struct redis *redis, size_t node);
 /* Of a connected server that sentinels name: how often they had named another master when this
  * connection was begun. 0: no sentinel names it. */
 uint64_t redis_generation(const struct redis *redis, size_t node);
+/* The configuration epoch in which they had named it. False: no sentinel names it. */
+bool redis_sentinel_epoch(const struct redis *redis, size_t node, uint64_t *epoch);
 
 #endif

@@ -262,7 +262,7 @@ static void take_replies(struct trip *trip, struct exchange *exchange)
         exchange->last = NULL;
     }
     if (exchange->step == STEP_ACQUIRE && exchange->hold->wants_identity)
-        identity_take(exchange->hold, redis_reply(redis, 0, at++));
+        identity_take(redis, exchange->hold, redis_reply(redis, 0, at++));
     const redisReply *reply = exchange->step != STEP_ALONE ? redis_reply(redis, 0, at++) : NULL;
     env_ride_take(redis, reads_of(exchange), at);
     if (reply != NULL)

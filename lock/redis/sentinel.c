@@ -347,7 +347,7 @@ static void publish(struct watch *watch, const struct named *named,
         lookup_leave(watch->lookup);
         watch->lookup = NULL;
     }
-    reach_named(watch->server, addresses, anew, reason);
+    reach_named(watch->server, addresses, named->epoch, anew, reason);
 }
 
 /* A majority names this master. Its host name is looked up when it is another one than before, and

@@ -7,7 +7,7 @@ if epoch ~= ARGV[2] then
     return redis.error_reply('EPOCH ' .. ARGV[2] .. ': the stock is in ' .. (epoch or 'none'))
 end
 local last, newest, here = unpack(redis.call('MGET', KEYS[2], KEYS[3], KEYS[5]))
-if here and here == identity then -- otherwise the newest token is another lock's
+if here and here == (identity or ''):gsub('@%d+$', '') then -- otherwise the newest token is another lock's
     last = (not newest or tonumber(ARGV[1]) < tonumber(newest)) and (newest or 'unknown') or last
 end
 if last ~= ARGV[2] .. ' ' .. ARGV[1] then

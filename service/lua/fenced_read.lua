@@ -8,7 +8,7 @@ if epoch ~= ARGV[2] then
 end
 local last, newest, here = unpack(redis.call('MGET', KEYS[2], KEYS[3], KEYS[5]))
 last = last and last:match('^' .. epoch .. ' (%d+)$') -- a token of another epoch cannot be compared
-if here and here == identity then -- otherwise the newest token is another lock's
+if here and here == (identity or ''):gsub('@%d+$', '') then -- otherwise the newest token is another lock's
     last = (not newest or tonumber(ARGV[1]) < tonumber(newest)) and (newest or 'unknown') or last
 end
 if last and tonumber(ARGV[1]) < (tonumber(last) or math.huge) then

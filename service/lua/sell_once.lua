@@ -26,7 +26,7 @@ if #KEYS == 4 then
     end
 elseif #KEYS == 6 then
     local last, newest, here = unpack(redis.call('MGET', KEYS[3], KEYS[4], KEYS[6]))
-    if here and here == identity then
+    if here and here == (identity or ''):gsub('@%d+$', '') then
         last = (not newest or tonumber(ARGV[4]) < tonumber(newest)) and (newest or 'unknown') or last
     end
     if last ~= ARGV[5] .. ' ' .. ARGV[4] then

@@ -537,14 +537,14 @@ static void an_answer_that_comes_after_the_switch(void **state)
     assert_status(redis_ready(redis, 0, -1), UNREACHABLE);
     assert_says(dlock_error(), "its sentinels were not asked");
     reach_begin_round(&watched);
-    reach_named(&watched, &at, true, "");
+    reach_named(&watched, &at, 1, true, "");
     assert_status(redis_ready(redis, INT64_MAX, -1), OK);
     redis_begin(redis);
     redis_append(redis, 0, 1, (const char *const[]){"PING"}, NULL);
     redis_send(redis);
     struct pollfd answered = {.fd = redis_fd(redis, 0), .events = POLLIN};
     assert_int_equal(poll(&answered, 1, PATIENCE_MS), 1);
-    reach_named(&watched, &at, true, "");
+    reach_named(&watched, &at, 1, true, "");
     assert_status(redis_wait(redis, INT64_MAX, -1), OK);
     assert_null(redis_reply(redis, 0, 0));
     assert_int_equal(redis_status(redis, 0), DLOCK_UNKNOWN);
@@ -553,6 +553,60 @@ static void an_answer_that_comes_after_the_switch(void **state)
     redis_free(redis);
     url_free(&watched.url);
     reach_free(&watched);
+}
+
+/* What dlock_identity() must tell of the master: "VALUE@EPOCH". */
+static void expect_identity(char text[128])
+{
+    const redisReply *fields = server_ask(all.watchers[0], "SENTINEL MASTER shop");
+    const char *epoch = NULL;
+    for (size_t i = 0; i + 1 < fields->elements; i += 2)
+        if (strcmp(fields->element[i]->str, "config-epoch") == 0)
+            epoch = fields->element[i + 1]->str;
+    assert_non_null(epoch);
+    int used = snprintf(text, 64, "@%s", epoch);
+    char value[64];
+    snprintf(value, sizeof value, "%s", server_text(master_node(), "GET dlock:identity"));
+    memmove(text + strlen(value), text, (size_t)used + 1);
+    memcpy(text, value, strlen(value));
+}
+
+/* The promoted replica has the value, too; the epoch is another one. */
+static void a_promoted_replica_has_another_identity(void **state)
+{
+    (void)state;
+    char before[128], after[128];
+    const struct dlock_want wants = {.identity = true};
+    const char *rungs[] = {"fair", "read_write"}; /* in one write with the acquire; and before it */
+    dlock_client *client = client_of(all.url, (struct dlock_options){0});
+    dlock_hold *holds[2];
+    dlock *locks[2] = {lock_of(client, rungs[0], "lock:{pen}"),
+                       lock_of(client, rungs[1], "lock:{cup}")};
+    for (int i = 0; i < 2; i++) {
+        holds[i] = wanted(locks[i], wants);
+        expect_identity(before);
+        assert_string_equal(dlock_identity(holds[i]), before);
+    }
+    server_text(master_node(), "SET probe 1");
+    assert_int_equal(server_integer(master_node(), "WAIT 2 %d", PATIENCE_MS), 2);
+    int former = master;
+    server_kill(all.nodes[former]);
+    master = sentinels_fail_over(&all, former, 7);
+    expect_identity(after);
+    assert_string_not_equal(after, before);
+    assert_int_equal(strcspn(after, "@"), strcspn(before, "@"));
+    assert_memory_equal(after, before, strcspn(after, "@"));
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(dlock_identity(holds[i]), before); /* its token is the former's */
+        dlock_release(holds[i], NULL);
+        holds[i] = wanted(locks[i], wants);
+        assert_string_equal(dlock_identity(holds[i]), after);
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    dlock_client_close(client);
+    server_integer(master_node(), "DEL probe");
+    sentinels_rejoin(&all, former, master);
 }
 
 /* Both masters live: it is the message of the sentinels that ends the connections. */
@@ -664,6 +718,7 @@ int main(void)
         cmocka_unit_test(a_master_with_a_name),
         cmocka_unit_test(the_sentinels_know_the_number_of_replicas),
         cmocka_unit_test(an_answer_that_comes_after_the_switch),
+        cmocka_unit_test(a_promoted_replica_has_another_identity),
         cmocka_unit_test(waiters_are_woken_at_the_new_master),
         cmocka_unit_test(an_older_epoch_does_not_win),
     };

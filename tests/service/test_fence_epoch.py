@@ -23,14 +23,14 @@ FENCED = ("--lock", "fair", *ON)
 @pytest.fixture
 def run(server):
     """A script of the fence, as a writer or reader of EPOCH with the token MINE; the stock is 5. there: the stock's epoch;
-    mark: as it is stored; here: the identity of this server, where the epoch's is x:1."""
-    def call(script, *command, there=EPOCH, mark=None, newest=MINE, here="x:1"):
+    mark: as it is stored; here: the identity of this server; epochs: the epoch's."""
+    def call(script, *command, there=EPOCH, mark=None, newest=MINE, here="x:1", epochs="x:1"):
         server("FLUSHALL")
         for key, value in ((STOCK, 5), (MARK, mark), (TOKEN, newest), (IDENTITY_KEY, here)):
             if value is not None:
                 server("SET", key, value)
         if there:
-            server("HSET", EPOCH_KEY, "epoch", there, "identity", "x:1")
+            server("HSET", EPOCH_KEY, "epoch", there, "identity", epochs)
         keys = {"fenced": (STOCK, TOKEN, EPOCH_KEY), "fenced_off": (TOKEN, EPOCH_KEY)}.get(
             script, (STOCK, MARK, TOKEN, EPOCH_KEY, IDENTITY_KEY))
         answer = server("EVAL", (LUA / f"{script}.lua").read_text(), len(keys), *keys, MINE, EPOCH, *command)
@@ -63,6 +63,13 @@ def test_a_mark_of_another_epoch_is_none(server, run, mark):
 @pytest.mark.parametrize("mark", [str(MINE), f"{EPOCH - 1} {MINE}"])
 def test_a_writer_needs_its_own_epoch_in_the_mark(server, run, mark):
     assert run("fenced_apart", "DECR", mark=mark).startswith("STALE") and server("GET", STOCK) == "5"
+
+
+def test_the_identity_of_a_master_of_sentinels_counts_too(run):
+    """It ends with the sentinels' epoch, which the server itself does not have."""
+    before = {"mark": f"{EPOCH} {MINE}", "newest": OTHER, "epochs": "x:1@12"}
+    assert run("fenced_read", **before).startswith("STALE") and run("fenced_apart", "DECR", **before).startswith("STALE")
+    assert run("fenced_read", here="x:12", **before) == "5"
 
 
 @pytest.mark.parametrize("here,counts", [("x:1", True), ("y:1", False), (None, False)])

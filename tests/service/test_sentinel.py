@@ -74,6 +74,25 @@ def test_a_sale_is_not_read_of_one_master_and_written_to_another(group, start, r
     group.await_ready()
 
 
+def test_a_promoted_replica_begins_a_new_epoch(group, start, redis):
+    """Its clock is far behind the former master's, whose token the stock's mark still names."""
+    shop = start(None, "--lock-redis", group.url, "--stock-redis", redis.url, "--lock", "fair", "--write", "fenced",
+                 *PATIENT)
+    assert shop.stock(value=5).status == 200 and shop.sell().json["unit"] == 5
+    epoch, identity = redis("HMGET", "inventory:epoch", "epoch", "identity")
+    wait_until(lambda: {node("GET", "dlock:identity") for node in group.nodes} == {identity.rpartition("@")[0]},
+               "the replicas have the value")
+    redis("SET", "inventory:{phone}:fence", f"{epoch} 8000000000000000")
+    assert shop.sell().problem == "lock-lost"
+    group.fail_over()
+    wait_until(lambda: shop.sell().status == 200, "it sells at the new master")
+    after = redis("HMGET", "inventory:epoch", "epoch", "identity")
+    assert int(after[0]) > int(epoch) and after[1].rpartition("@")[0] == identity.rpartition("@")[0]
+    assert int(after[1].rpartition("@")[2]) > int(identity.rpartition("@")[2]) and redis("GET", "inventory:{phone}") == "3"
+    assert len(shop.logged("epoch-raised")) == 2
+    group.await_ready()
+
+
 def test_a_master_without_replicas_refuses(group, start):
     """By the shipped settings. The sentinels name it still."""
     shop = start(group.url, *QUICK)
