@@ -404,15 +404,16 @@ struct dlock_options {
                            Default 200, 10 to 60000 */
 
     /* Whether replicas must confirm each acquire and each renewal (WAIT), and how many of the
-     * server's `replicas`. The library sends WAIT in the same write,
-     * so it costs no round trip of its own. It blocks that connection until enough have confirmed,
-     * at most for half of command_timeout_ms, and for half of the validity that it confirms.
+     * server's `replicas`. The library sends WAIT in the same write, so it costs no round trip of
+     * its own. It blocks that connection until enough have confirmed, at most for half of
+     * command_timeout_ms, and for half of the validity that it confirms.
      * Too few: an acquire is released, and the attempt counts as REFUSED. A renewal does not extend
      * its hold; it is tried again while the hold is valid. The sentence says how many of how many
-     * confirmed. If the answer to WAIT is late or lost, that counts as too few: what was sent before
-     * it was carried out, and only the confirmation is missing. So a batch or a release that shares
-     * the write is answered as without WAIT, and dlock_extend answers REFUSED. A hold that nests in `fair`, or is handed over inside the client, sends nothing:
-     * it is valid for a time that was confirmed before. Releases are not confirmed.
+     * confirmed. If the answer to WAIT is late or lost, that counts as too few: what was sent
+     * before it was carried out, and only the confirmation is missing. So a batch or a release that
+     * shares the write is answered as without WAIT, and dlock_extend answers REFUSED. A hold that
+     * nests in `fair`, or is handed over inside the client, sends nothing: it is valid for a time
+     * that was confirmed before. Releases are not confirmed.
      * This narrows the loss of a lock in a failover, and does not exclude it: a replica that has
      * not confirmed may be promoted. A replica that keeps nothing confirms, too.
      * Allow the Redis user WAIT. With several servers: INVALID. Default DLOCK_REPLICAS_NONE: WAIT
@@ -428,9 +429,9 @@ struct dlock_options {
      * each. The login in the URL is for Redis. They are copied. A user without a password is
      * INVALID. Allow the user PING, SENTINEL MASTER, SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL
      * MYID, and SUBSCRIBE to `+switch-master` and `+promoted-slave`. If only SUBSCRIBE is refused,
-     * a switch is noticed up to a second later. Without MYID, which Redis has since 6.2, a
-     * sentinel that the URL has by two addresses has two votes. Default NULL: no login; a password alone is that
-     * of the user `default`. */
+     * a switch is noticed up to a second later. Without MYID, which Redis has since 6.2, a sentinel
+     * that the URL has by two addresses has two votes. Default NULL: no login; a password alone is
+     * that of the user `default`. */
     const char *sentinel_user;
     const char *sentinel_password;
 };

@@ -77,8 +77,8 @@ static bool are_confirming(struct renewals *renewals, int64_t now_ns)
 }
 
 /* Keeps half of a hold's remaining validity for another attempt: at half, the connection is given
- * up, unless only replicas are awaited. If half is too short for an attempt, the hold waits for its answer. Such a hold does not
- * count here. */
+ * up, unless only replicas are awaited. If half is too short for an attempt, the hold waits for its
+ * answer. Such a hold does not count here. */
 int64_t renewals_limit_ns(struct renewals *renewals)
 {
     int64_t since_ns = silent_since_ns(renewals);

@@ -89,8 +89,8 @@ void redis_go_on(struct redis *redis);
 void redis_append(struct redis *redis, size_t node, int argc, const char *const *argv,
                   const size_t *sizes);
 
-/* The same for WAIT, as the last command of an exchange. If only its answer is missing, the exchange
- * has its answers: its status is OK, and a late answer breaks no connection. */
+/* The same for WAIT, as the last command of an exchange. If only its answer is missing, the
+ * exchange has its answers: its status is OK, and a late answer breaks no connection. */
 void redis_append_wait(struct redis *redis, size_t node, const char *replicas, const char *ms);
 
 /* For a command that was appended, and was left behind or not sent. It is kept until the server has

@@ -143,7 +143,8 @@ def test_the_sentinels_know_the_number_of_replicas(group, start):
     wait_until(lambda: shop.sell().status == 200, "both confirm")
     replica = next(node for node in group.nodes if node is not group.named())
     replica.freeze()
-    wait_until(lambda: "1 of 2 replicas confirmed the write in time; 2 must" in shop.sell().json["detail"], "one is missing")
+    too_few = "1 of 2 replicas confirmed the write in time; 2 must"
+    wait_until(lambda: too_few in shop.sell().json["detail"], "one is missing")
     replica.thaw()
     group.await_ready()
     wait_until(lambda: shop.sell().status == 200, "both confirm again")
