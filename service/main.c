@@ -51,6 +51,25 @@ static void stop_service(struct service *service, int64_t ends_ns)
     config_free(&service->config);
 }
 
+static const char *const acks[] = {[DLOCK_REPLICAS_NONE] = "none",
+                                   [DLOCK_REPLICAS_ONE] = "one",
+                                   [DLOCK_REPLICAS_MAJORITY] = "majority",
+                                   [DLOCK_REPLICAS_ALL] = "all"};
+
+/* Settings that have no effect beside the others. They are no errors: a switch to `fenced` gives the
+ * first one its effect, and configurations are edited one line at a time. */
+static void log_unused(const struct config *config)
+{
+    if (config->lock_service[0] != '\0' && config->write != WRITE_FENCED)
+        log_event(LOG_INFO, "no-effect",
+                  "--lock-service has no effect until the write mode is fenced (--write, or PUT "
+                  "/lock)");
+    if (config->replicas > 0 && config->replicas_ack == DLOCK_REPLICAS_NONE)
+        log_event(LOG_WARNING, "no-effect",
+                  "--replicas %lld has no effect without --replicas-ack: no replica is asked",
+                  (long long)config->replicas);
+}
+
 static int run_service(struct config *config)
 {
     static struct service service;
@@ -80,8 +99,11 @@ static int run_service(struct config *config)
         _exit(1);
     }
     close(terminal);
-    log_event(LOG_INFO, "started", "inventoryd " DLOCK_VERSION ", --lock %s, --write %s",
-              service.config.lock->name, write_ways[service.config.write].name);
+    log_event(LOG_INFO, "started",
+              "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s",
+              service.config.lock->name, write_ways[service.config.write].name,
+              acks[service.config.replicas_ack]);
+    log_unused(&service.config);
     while (sigwait(&signals, &number) == 0 && number == SIGHUP)
         service_reopen(&service);
     signal(SIGHUP, SIG_IGN);

@@ -323,6 +323,12 @@ def test_one_service_by_two_addresses(redis, start, other):
     assert is_not_switched(shops[2], other, shops[2].sell)
 
 
+@pytest.mark.parametrize("write,lines", [("fenced", 0), ("decr", 1)])
+def test_a_name_without_a_fence_has_no_effect_yet(redis, start, write, lines):
+    shop = start(redis, "--lock", "fair", "--write", write, "--lock-service", "l1")
+    assert len(shop.logged("no-effect")) == lines
+
+
 def test_leaving_the_fence_shuts_its_writers_out(redis, start, other):
     """Between two switches of b its sales leave no mark."""
     a, b = (start(redis, *FENCED, "--stock-redis", other.url, name=name) for name in "ab")

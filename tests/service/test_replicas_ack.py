@@ -88,8 +88,14 @@ def test_a_value_that_is_none_of_them(redis, start):
 
 @pytest.mark.parametrize("lock,write", WRITES)
 def test_without_it_nothing_is_asked(redis, start, lock, write):
-    opened(redis, start, lock, write, "--replicas", 2)
-    assert calls(redis, "wait") == 0
+    shop = opened(redis, start, lock, write, "--replicas", 2)
+    assert calls(redis, "wait") == 0 and "--replicas-ack none" in shop.logged("started")[0]["detail"]
+    assert "--replicas 2 has no effect" in shop.logged("no-effect")[0]["detail"]
+
+
+def test_the_log_says_who_must_confirm(redis, start):
+    shop = start(redis, *ALL)
+    assert "--replicas-ack all" in shop.logged("started")[0]["detail"] and shop.logged("no-effect") == []
 
 
 @pytest.mark.parametrize("lock,write", WRITES)
