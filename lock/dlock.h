@@ -789,16 +789,17 @@ DLOCK_API uint64_t dlock_acquisition(const dlock_hold *hold);
  * none. */
 DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 
-/* The identity of the server that gave the token, for a hold that was acquired with want.identity.
- * Tokens can be compared only if their identities are the same text. It is a value that the library
- * keeps in the server's memory, under the key `dlock:identity`. If the server lost its memory, or
- * another one answers, it differs. It was read just before the lock was granted, in the same write.
- * So it may be older than the grant, never newer. A copy of the memory that has the key has the
- * value, too: before you use a copy, delete the key. With sentinel:// `@` follows, and the
- * configuration epoch in which the sentinels had named this connection's server. So it differs after
- * a fail-over, although a promoted replica has the value. "": not wanted, or the server did not tell it
- * (Redis before version 7, or it refuses SET on that key); or, on rungs with hand-off, the acquire
- * that got the grant did not want it. At most 95 bytes; lives as long as the hold. */
+/* The identity of the server that gave the token, for a hold that was acquired with
+ * want.identity. Tokens can be compared only if their identities are the same text. It is a
+ * value that the library keeps in the server's memory, under the key `dlock:identity`. If the
+ * server lost its memory, or another one answers, it differs. It was read just before the lock
+ * was granted, in the same write. So it may be older than the grant, never newer. A copy of the
+ * memory that has the key has the value, too: before you use a copy, delete the key. With
+ * sentinel:// `@` follows, and the configuration epoch in which the sentinels had named this
+ * connection's server. So it differs after a fail-over, although a promoted replica has the
+ * value. "": not wanted, or the server did not tell it (Redis before version 7, or it refuses
+ * SET on that key); or, on rungs with hand-off, the acquire that got the grant did not want it.
+ * At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 
 /* Whether the client had the lock before this hold: another of its holds handed it off, or this one

@@ -56,8 +56,8 @@ static const char *const acks[] = {[DLOCK_REPLICAS_NONE] = "none",
                                    [DLOCK_REPLICAS_MAJORITY] = "majority",
                                    [DLOCK_REPLICAS_ALL] = "all"};
 
-/* Settings that have no effect beside the others. They are no errors: a switch to `fenced` gives the
- * first one its effect, and configurations are edited one line at a time. */
+/* Settings that have no effect beside the others. They are no errors: a switch to `fenced` gives
+ * the first one its effect, and configurations are edited one line at a time. */
 static void log_unused(const struct config *config)
 {
     if (config->lock_service[0] != '\0' && config->write != WRITE_FENCED)
@@ -99,11 +99,11 @@ static int run_service(struct config *config)
         _exit(1);
     }
     close(terminal);
+    log_unused(&service.config);
     log_event(LOG_INFO, "started",
               "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s",
               service.config.lock->name, write_ways[service.config.write].name,
               acks[service.config.replicas_ack]);
-    log_unused(&service.config);
     while (sigwait(&signals, &number) == 0 && number == SIGHUP)
         service_reopen(&service);
     signal(SIGHUP, SIG_IGN);
