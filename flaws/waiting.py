@@ -97,8 +97,8 @@ def tell(text):
 def run_stoppable(main, name):
     """The exit code of main(), which runs on a thread of its own. So a signal interrupts no step in the middle: it sets
     STOP, and each wait looks at that."""
-    told = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    told, numbers = [], (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda *_: told.append(True))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -107,6 +107,8 @@ def run_stoppable(main, name):
             if told and not STOP.is_set():
                 STOP.set()
                 tell("\nstopping what was started")
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)  # Python gives up its handlers before it ends
     try:
         return result.result()
     except Stopped:
