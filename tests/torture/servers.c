@@ -31,7 +31,7 @@ struct servers {
     int master; /* the node that took over last, or the first one */
     int fail_overs;
     int64_t looked_ns;
-    int64_t idle_ns[NODES];   /* when it was last seen to take no writes */
+    int64_t idle_ns[NODES];   /* when it was last seen to be no master */
     int64_t losing_ns[NODES]; /* it was the master, and what it took since then may be lost */
     bool as_master[NODES];    /* it was killed as the master: its file names no other */
 };
@@ -100,10 +100,19 @@ static struct server *start_sentinel(const struct servers *servers)
     return sentinel;
 }
 
-static void await_group(struct servers *servers)
+static bool have_same_keys(struct servers *servers)
+{
+    long long keys = server_integer(servers->each[servers->master], "DBSIZE");
+    for (int i = 0; i < NODES; i++)
+        if (server_integer(servers->each[i], "DBSIZE") != keys)
+            return false;
+    return true;
+}
+
+static void await_group(struct servers *servers, bool (*condition)(struct servers *))
 {
     int64_t end_ns = boot_ns() + PATIENCE_MS * NS_A_MS;
-    while (!servers_settled(servers)) {
+    while (!condition(servers)) {
         must(boot_ns() < end_ns);
         proxy_round(servers->proxy, 5);
         servers_round(servers);
@@ -122,11 +131,14 @@ void servers_start(struct servers *servers, struct proxy *proxy)
         if (!sentinel)
             keys_users(plan, servers->each[i]);
     }
-    if (plan->sentinel)
-        await_group(servers);
     for (int i = 0; i < plan_nodes(plan); i++)
-        if (!plan->sentinel || i == servers->master)
+        if (!plan->sentinel)
             keys_prepare(plan, servers->each[i]);
+    if (!plan->sentinel)
+        return;
+    await_group(servers, servers_settled);
+    keys_prepare(plan, servers->each[servers->master]);
+    await_group(servers, have_same_keys);
 }
 
 void servers_free(struct servers *servers)
@@ -233,7 +245,8 @@ static enum role role_of(struct servers *servers, int node)
     return atoi(field_of(info->str, "min_slaves_good_slaves:")) > 0 ? ROLE_WRITABLE : ROLE_REFUSING;
 }
 
-/* From the last moment at which the node took no writes until now, what others took may be lost. */
+/* Since the node was last no master, it may have said that a lock is free. A script that finds a
+ * lock gone writes nothing, so a master that refuses writes answers it, too. */
 static void take_over(struct servers *servers, int node)
 {
     note(servers->world, NOTE_FAULT, -1, NULL, "server %d takes writes after server %d", node,
@@ -259,7 +272,8 @@ static void look_at_nodes(struct servers *servers)
             note_loss(servers->world, servers->losing_ns[i], text);
         }
         servers->losing_ns[i] = 0;
-        servers->idle_ns[i] = before_ns;
+        if (role == ROLE_IDLE)
+            servers->idle_ns[i] = before_ns;
     }
 }
 
