@@ -222,6 +222,7 @@ class Stage:
     def fail_over(self):
         """The group's master dies, the sentinels promote a replica, and the other one follows it."""
         former = self.lock_redis
+        former.wait_told()
         former.kill()
         self.replication.down()
         since_ns = self.note("the old master dies", "the old master dies")

@@ -50,13 +50,11 @@ class WitnessedRedis(Redis):
         self.watches.append(LockWatch(self.port, self.key))
         self.own |= {self.connection.address, self.monitors[-1].connection.address, *self.watches[-1].addresses}
 
-    def kill(self):
-        """When the monitor has told what the server has answered."""
-        if not self.is_replica:
-            self.connection("ECHO", "the end")
-            lines = self.monitors[-1].lines
-            wait_until(lambda: any('"the end"' in line for line in list(lines)), "the monitor has told it all")
-        super().kill()
+    def wait_told(self):
+        """Until the monitor has told what the server has answered: a death may cut it off."""
+        self.connection("ECHO", "the end")
+        lines = self.monitors[-1].lines
+        wait_until(lambda: any('"the end"' in line for line in list(lines)), "the monitor has told it all")
 
     def __call__(self, *words):
         """One command, on a connection that is known to be the test driver's."""
