@@ -101,10 +101,10 @@ enum stock_status stock_connect(struct stock *stock);
 /* True: the server answered the latest attempt to connect, but refused the login or one more
  * client. Connections that exist may still work. */
 bool stock_refused(const struct stock *stock);
-/* STOCK_OK: the server accepts writes, or refuses only this key; and if replicas_ack says so, enough
- * replicas confirmed one. Sends a write that changes nothing, and for the replicas one of a key that
- * lives for a second. If an idle connection breaks, a new one is tried; each attempt has half the
- * time-out. */
+/* STOCK_OK: the server accepts writes, or refuses only this key; and if replicas_ack says so,
+ * enough replicas confirmed one. Sends a write that changes nothing, and for the replicas one of a
+ * key that lives for a second. If an idle connection breaks, a new one is tried; each attempt has
+ * half the time-out. */
 enum stock_status stock_takes_writes(struct stock *stock, const char *key);
 /* The same, but this key must be writable, and each attempt has the whole time-out.
  * STOCK_UNAVAILABLE also if the server may evict keys, and with them a lock or a stock. */

@@ -404,7 +404,7 @@ static enum stock_status stock_redis_touch(struct stock *stock, const char *key)
     return status == STOCK_INVALID ? STOCK_OK : status;
 }
 
-/* A write that changes nothing is not sent to replicas. So they are asked about a key of its own. */
+/* Replicas are not sent a write that changes nothing. So they are asked about another key. */
 static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
 {
     char asked[64];

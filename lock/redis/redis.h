@@ -101,17 +101,17 @@ void redis_keep(struct redis *redis, size_t node, int argc, const char *const *a
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
  * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes
  * a reply, other than WAIT's, is disconnected, so that its late reply cannot be taken for another
- * command's. A server
- * that says it is not a master is disconnected, so that the next call looks for another. Returns
- * the worst status of all servers. */
+ * command's. A server that says it is not a master is disconnected, so that the next call looks for
+ * another. Returns the worst status of all servers. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* As redis_gather, but ends as soon as decided() is true, or at most more_ms after that, while a
- * server has not answered that owes nothing to an earlier exchange. decided() is asked after each
- * answer. No server is disconnected because it is late: its replies stay due on the same connection, before those of
- * later exchanges, and are dropped when they come. So what is sent later is carried out later. The
- * server's status is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to
- * an earlier exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
+ * server has not answered. A server that owes a reply to an earlier exchange is not awaited.
+ * decided() is asked after each answer. No server is disconnected because it is late: its replies
+ * stay due on the same connection, before those of later exchanges, and are dropped when they come.
+ * So what is sent later is carried out later. The server's status is then UNKNOWN. A server is
+ * disconnected, after the write, if it owes a reply to an earlier exchange and has sent nothing for
+ * command_timeout_ms; or if it owes too many. */
 void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg, int64_t more_ms,
                         int64_t deadline_ns, int wake_fd);
 /* Whether a reply to this exchange may still come. */

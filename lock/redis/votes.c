@@ -61,8 +61,9 @@ static void poll_count(struct poll *poll)
         votes->failed += failed;
         votes->yes += yes;
         votes->no += !failed && !yes;
-        votes->said_yes |= (uint32_t)yes << i;
-        votes->said_no |= (uint32_t)(!failed && !yes) << i;
+        const uint32_t it = UINT32_C(1) << (i % SERVERS_MAX);
+        votes->said_yes |= yes ? it : 0;
+        votes->said_no |= !failed && !yes ? it : 0;
     }
 }
 

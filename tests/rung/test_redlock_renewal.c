@@ -31,7 +31,7 @@ static void a_late_grant_does_not_hide_a_loss(void **state)
     flush_all();
 }
 
-/* ---- What is renewed, and set again ------------------------------------------------------------- */
+/* ---- What is renewed, and set again ---------------------------------------------------------- */
 
 static void renewed_by_a_majority(void **state)
 {

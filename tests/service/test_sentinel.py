@@ -5,6 +5,7 @@ import re
 import pytest
 
 from failpoints import arm, park
+from ports import free_port
 from sentinels import Group
 from test_fail_fast import PATIENT
 from test_redis import QUICK
