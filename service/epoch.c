@@ -187,6 +187,23 @@ bool epoch_is_same(const struct sale *sale, const dlock_hold *hold)
     return sale->epoch == 0 || strcmp(dlock_identity(hold), sale->identity) == 0;
 }
 
+/* Raises the epoch that the sale took when it began. If an operator has raised it since, for the
+ * same lock, its identity is not known yet: this grant's is as good as any other's. For the sale
+ * reads the stock after this, in the new epoch. */
+static enum stock_status raise_for(struct sale_worker *worker, const struct sale *sale,
+                                   const struct stock_epoch *ours, struct stock_epoch *now,
+                                   bool *raised)
+{
+    const uint64_t highest = epochs_highest(worker->env->epochs);
+    enum stock_status status =
+        stock_raise_epoch(worker->stock, sale->epoch, highest, ours, now, raised);
+    if (status != STOCK_OK || *raised || now->number == 0 || now->identity[0] != '\0' ||
+        !is_same_lock(now, ours))
+        return status;
+    const uint64_t found = now->number;
+    return stock_raise_epoch(worker->stock, found, highest, ours, now, raised);
+}
+
 bool epoch_granted(struct sale_worker *worker, struct sale *sale)
 {
     struct epochs *epochs = worker->env->epochs;
@@ -206,10 +223,8 @@ bool epoch_granted(struct sale_worker *worker, struct sale *sale)
     if (sale->epoch != 0 && epoch_is_same(sale, sale->hold))
         return true;
     const struct stock_epoch ours = epoch_of(epochs, worker->env->mode->now.rung, identity);
-    enum stock_status status =
-        handed_off ? stock_read_epoch(worker->stock, &now)
-                   : stock_raise_epoch(worker->stock, sale->epoch, epochs_highest(epochs), &ours,
-                                       &now, &raised);
+    enum stock_status status = handed_off ? stock_read_epoch(worker->stock, &now)
+                                          : raise_for(worker, sale, &ours, &now, &raised);
     if (status != STOCK_OK) {
         epochs_forget(epochs); /* it may have been raised */
         section_end_by_stock(worker, sale, status);

@@ -249,7 +249,7 @@ def test_a_failover_loses_a_lock_and_the_stock_refuses_its_holder(tmp_path):
                       ("b1", "stock", "SET"), ("b1", "new", "reentrant_release")]
     done = rung("cure", "failover", "--runs", tmp_path)
     assert done.returncode == 0 and done.stdout.endswith("\nexpected OK, got OK\n"), done.stdout + done.stderr
-    assert "(error) STALE T1: the last that read is T2" in done.stdout and "E2" not in done.stdout
+    assert "(error) EPOCH E1: the stock is in E2" in done.stdout
     assert not left_behind(tmp_path)
 
 

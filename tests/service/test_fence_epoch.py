@@ -396,6 +396,21 @@ def test_the_locks_server_lost_its_memory(redis, start, other):
     assert a.sell().json["unit"] == 4 and epoch_of(other) == after and told(a) == told(b)
 
 
+def test_a_sale_goes_on_when_the_next_instance_is_switched(redis, start, other):
+    """The second switch raises the epoch once more, and its identity is not known either."""
+    a, b = (start(redis, "--lock", "fair", *ON[:2], "--stock-redis", other.url, name=name) for name in "ab")
+    a.stock(value=5)
+    assert a.switch(write="fenced").status == 200
+    between = park(a, "sale.entered", a.sell)
+    before = epoch_of(other)
+    assert b.switch(write="fenced").status == 200
+    raised = epoch_of(other)
+    assert raised["epoch"] > before["epoch"] and raised["identity"] == ""
+    arm(a, "sale.entered", "off")
+    assert between.result().json["unit"] == 5 and b.sell().json["unit"] == 4
+    assert epoch_of(other)["identity"] == redis("GET", IDENTITY_KEY)
+
+
 def test_an_old_holder_does_not_raise_the_epoch_back(redis, start, other):
     """It was granted the lock by the old memory, and its instance has adopted the new epoch since."""
     a, b = (start(redis, *FENCED, "--stock-redis", other.url, name=name) for name in "ab")

@@ -14,10 +14,9 @@ void planted_set(enum planted mistake)
     planted = mistake;
 }
 
-struct votes __real_rung_poll(struct rung_env *env, const struct script *script,
-                              const char *const *argv, const struct question *question, void *arg);
-struct votes __wrap_rung_poll(struct rung_env *env, const struct script *script,
-                              const char *const *argv, const struct question *question, void *arg);
+/* Of the types that the library declares: a change there does not go unnoticed here. */
+__typeof__(rung_poll) __real_rung_poll, __wrap_rung_poll;
+__typeof__(reach_named) __real_reach_named, __wrap_reach_named;
 
 struct votes __wrap_rung_poll(struct rung_env *env, const struct script *script,
                               const char *const *argv, const struct question *question, void *arg)
@@ -28,18 +27,13 @@ struct votes __wrap_rung_poll(struct rung_env *env, const struct script *script,
     return votes;
 }
 
-void __real_reach_named(struct server *server, const struct addresses *addresses, bool anew,
-                        const char *reason);
-void __wrap_reach_named(struct server *server, const struct addresses *addresses, bool anew,
-                        const char *reason);
-
-void __wrap_reach_named(struct server *server, const struct addresses *addresses, bool anew,
-                        const char *reason)
+void __wrap_reach_named(struct server *server, const struct addresses *addresses, uint64_t epoch,
+                        bool anew, const char *reason)
 {
     if (planted == PLANTED_STAYS && atomic_load(&server->generation) > 0) {
         struct addresses first = server->known;
-        __real_reach_named(server, &first, false, reason);
+        __real_reach_named(server, &first, epoch, false, reason);
         return;
     }
-    __real_reach_named(server, addresses, anew, reason);
+    __real_reach_named(server, addresses, epoch, anew, reason);
 }
