@@ -187,23 +187,6 @@ bool epoch_is_same(const struct sale *sale, const dlock_hold *hold)
     return sale->epoch == 0 || strcmp(dlock_identity(hold), sale->identity) == 0;
 }
 
-/* Raises the epoch that the sale took when it began. If an operator has raised it since, for the
- * same lock, its identity is not known yet: this grant's is as good as any other's. For the sale
- * reads the stock after this, in the new epoch. */
-static enum stock_status raise_for(struct sale_worker *worker, const struct sale *sale,
-                                   const struct stock_epoch *ours, struct stock_epoch *now,
-                                   bool *raised)
-{
-    const uint64_t highest = epochs_highest(worker->env->epochs);
-    enum stock_status status =
-        stock_raise_epoch(worker->stock, sale->epoch, highest, ours, now, raised);
-    if (status != STOCK_OK || *raised || now->number == 0 || now->identity[0] != '\0' ||
-        !is_same_lock(now, ours))
-        return status;
-    const uint64_t found = now->number;
-    return stock_raise_epoch(worker->stock, found, highest, ours, now, raised);
-}
-
 bool epoch_granted(struct sale_worker *worker, struct sale *sale)
 {
     struct epochs *epochs = worker->env->epochs;
@@ -223,8 +206,10 @@ bool epoch_granted(struct sale_worker *worker, struct sale *sale)
     if (sale->epoch != 0 && epoch_is_same(sale, sale->hold))
         return true;
     const struct stock_epoch ours = epoch_of(epochs, worker->env->mode->now.rung, identity);
-    enum stock_status status = handed_off ? stock_read_epoch(worker->stock, &now)
-                                          : raise_for(worker, sale, &ours, &now, &raised);
+    enum stock_status status =
+        handed_off ? stock_read_epoch(worker->stock, &now)
+                   : stock_raise_epoch(worker->stock, sale->epoch, epochs_highest(epochs), &ours,
+                                       &now, &raised);
     if (status != STOCK_OK) {
         epochs_forget(epochs); /* it may have been raised */
         section_end_by_stock(worker, sale, status);
@@ -266,8 +251,10 @@ enum epoch_switch epoch_switch(struct epochs *epochs, struct stock *stock,
         return EPOCH_SWITCHED;
     enum stock_status status = stock_read_epoch(stock, &found);
     /* Writes that compare nothing follow, or came before: those of the old epoch must end in any
-     * case, because a frozen sale may be older than them. */
-    const bool must = found.number != 0 && was_fenced != is_fenced;
+     * case, because a frozen sale may be older than them. No sale has read or written in an epoch
+     * before its identity is known, so the switch of the next instance leaves it as it is. */
+    const bool must =
+        found.number != 0 && was_fenced != is_fenced && (was_fenced || found.identity[0] != '\0');
     const bool stands = found.number != 0 && is_same_lock(&found, &ours) && !must;
     if (status == STOCK_OK && !stands && (is_fenced || must))
         status =

@@ -46,7 +46,7 @@ bool epoch_is_same(const struct sale *sale, const dlock_hold *hold);
 void epoch_refused(struct sale_worker *worker);
 
 /* An operator switches the lock; no sale is in flight. Raises the epoch, unless it stands for
- * `to` already and both compare it, or neither does. EPOCH_OVERTAKEN: another instance was
+ * `to` already and both compare it, or neither does, or `to` does and no sale has taken it yet. EPOCH_OVERTAKEN: another instance was
  * switched in the meantime. EPOCH_UNKNOWN: the stock's server did not do it, or did not answer.
  * EPOCH_INVALID: the epoch's key holds something else. Unless EPOCH_SWITCHED, error[] says why. */
 enum epoch_switch { EPOCH_SWITCHED, EPOCH_OVERTAKEN, EPOCH_UNKNOWN, EPOCH_INVALID };

@@ -266,7 +266,8 @@ inline switch(i) {
     fi
 }
 
-/* To the fence, or from it. An epoch that stands is raised in any case. */
+/* To the fence, or from it. An epoch that sections may have written in is raised in any case; none has before its
+ * identity is known. */
 inline switch_fence(i) {
     switches++;
     bare[i] = !bare[i];
@@ -275,7 +276,7 @@ inline switch_fence(i) {
 #ifdef PLANT_RAISES_ONLY_LEAVING
     :: epoch != 0 && (bare[i] || epoch_lock != lock[i]) -> raise(lock[i], 0)
 #else
-    :: epoch != 0 -> raise(lock[i], 0)
+    :: epoch != 0 && (bare[i] || epoch_lock != lock[i] || epoch_identity != 0) -> raise(lock[i], 0)
 #endif
     :: epoch == 0 && !bare[i] -> raise(lock[i], 0)
     :: else
