@@ -176,12 +176,11 @@ extern "C" {
  * For sentinel://h1,h2,h3/shop the client asks the sentinels which server is the master `shop`.
  *
  * Who decides: a majority of the sentinels in the URL. One that the URL has by two addresses
- * counts once. Each is asked for its configuration epoch
- * and for the master's address. A pair that a majority names is the master, unless its epoch is
- * older than that of a master before. No other word counts. A former master that was frozen
- * takes writes for seconds after it wakes. So ROLE only confirms: a server that is named and
- * says that it is no master is not used; the call answers REFUSED, and is tried again like
- * READONLY.
+ * counts once. Each is asked for its configuration epoch and for the master's address. A pair that
+ * a majority names is the master, unless its epoch is older than that of a master before. No other
+ * word counts. A former master that was frozen takes writes for seconds after it wakes. So ROLE
+ * only confirms: a server that is named and says that it is no master is not used; the call answers
+ * REFUSED, and is tried again like READONLY.
  *
  * When: at each connect, when a sentinel reports a switch, and every second. When another pair is
  * named, all connections to the former master are closed at once. Waiters go on at the new one. A

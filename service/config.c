@@ -624,6 +624,12 @@ static void hide_login(const char *url, char *shown, size_t size)
         snprintf(shown, size, "%.*s***@%s", (int)scheme_size(url), url, at + 1);
 }
 
+const char *config_word(const struct config *config, const char *flag)
+{
+    const struct row *row = find_row(flag, strlen(flag));
+    return word_at(row->values, *(const int *)(const void *)((const char *)config + row->offset));
+}
+
 cJSON *config_json(const struct config *config)
 {
     cJSON *json = cJSON_CreateObject();

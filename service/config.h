@@ -102,6 +102,9 @@ const char *config_unknown_variable(void);
 
 /* The settings by name, without passwords. NULL when out of memory. */
 cJSON *config_json(const struct config *config);
+/* A setting that is one of a few words, in a buffer of the calling thread. flag: such a setting's,
+ * without its "--". */
+const char *config_word(const struct config *config, const char *flag);
 void config_help(FILE *out);
 void config_help_markdown(FILE *out);
 

@@ -45,10 +45,11 @@ bool epoch_is_same(const struct sale *sale, const dlock_hold *hold);
 /* The stock refused the epoch of a sale: finds out which one it has now, and says so. */
 void epoch_refused(struct sale_worker *worker);
 
-/* An operator switches the lock; no sale is in flight. Raises the epoch, unless it stands for
- * `to` already and both compare it, or neither does, or `to` does and no sale has taken it yet. EPOCH_OVERTAKEN: another instance was
- * switched in the meantime. EPOCH_UNKNOWN: the stock's server did not do it, or did not answer.
- * EPOCH_INVALID: the epoch's key holds something else. Unless EPOCH_SWITCHED, error[] says why. */
+/* An operator switches the lock; no sale is in flight. Raises the epoch, unless it stands for `to`
+ * already and both compare it, or neither does, or `to` does and no sale has taken it yet.
+ * EPOCH_OVERTAKEN: another instance was switched in the meantime. EPOCH_UNKNOWN: the stock's server
+ * did not do it, or did not answer. EPOCH_INVALID: the epoch's key holds something else. Unless
+ * EPOCH_SWITCHED, error[] says why. */
 enum epoch_switch { EPOCH_SWITCHED, EPOCH_OVERTAKEN, EPOCH_UNKNOWN, EPOCH_INVALID };
 #define EPOCH_ERROR_MAX 512
 enum epoch_switch epoch_switch(struct epochs *epochs, struct stock *stock,

@@ -51,11 +51,6 @@ static void stop_service(struct service *service, int64_t ends_ns)
     config_free(&service->config);
 }
 
-static const char *const acks[] = {[DLOCK_REPLICAS_NONE] = "none",
-                                   [DLOCK_REPLICAS_ONE] = "one",
-                                   [DLOCK_REPLICAS_MAJORITY] = "majority",
-                                   [DLOCK_REPLICAS_ALL] = "all"};
-
 /* Settings that have no effect beside the others. They are no errors: a switch to `fenced` gives
  * the first one its effect, and configurations are edited one line at a time. */
 static void log_unused(const struct config *config)
@@ -103,7 +98,7 @@ static int run_service(struct config *config)
     log_event(LOG_INFO, "started",
               "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s",
               service.config.lock->name, write_ways[service.config.write].name,
-              acks[service.config.replicas_ack]);
+              config_word(&service.config, "replicas-ack"));
     while (sigwait(&signals, &number) == 0 && number == SIGHUP)
         service_reopen(&service);
     signal(SIGHUP, SIG_IGN);

@@ -693,78 +693,86 @@ static void renewals_of_many_holds(void **state)
     stage_clear(&stage);
 }
 
-/* Two holds are renewed in one write, and one of them is nearly lost. */
-static void a_hold_that_is_nearly_lost_shortens_no_wait(void **state)
+/* Two holds, and a write that is to renew both. */
+struct two {
+    dlock *other;
+    dlock_hold *holds[2];
+    struct renewer *renewer;
+};
+
+static void two_begin(struct two *two, struct stage *stage)
 {
-    static const struct renewer_ops *const ops = &redis_renewer;
-    struct stage stage;
-    bool again = false, distrusted = false;
-    (void)state;
     struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
     options.ttl_ms = 600000;
     options.command_timeout_ms = PATIENCE_MS;
-    stage_at(&stage, "watchdog", server_url(server), options);
-    dlock *other = lock_of(stage.client, "watchdog", "lock:{other}");
-    dlock_hold *holds[] = {acquired(stage.lock), acquired(other)};
-    int64_t until_ns = holds[0]->valid_until_ns;
-    struct renewer *renewer = ops->make(stage.client);
-    assert_status(ops->ready(renewer, INT64_MAX, -1), OK);
-    ops->begin(renewer);
+    stage_at(stage, "watchdog", server_url(server), options);
+    two->other = lock_of(stage->client, "watchdog", "lock:{other}");
+    two->holds[0] = acquired(stage->lock);
+    two->holds[1] = acquired(two->other);
+    two->renewer = redis_renewer.make(stage->client);
+    assert_status(redis_renewer.ready(two->renewer, INT64_MAX, -1), OK);
+    redis_renewer.begin(two->renewer);
+}
+
+/* One of the holds is nearly lost. */
+static void a_hold_that_is_nearly_lost_shortens_no_wait(void **state)
+{
+    struct stage stage;
+    struct two two;
+    bool again = false, distrusted = false;
+    (void)state;
+    two_begin(&two, &stage);
+    int64_t until_ns = two.holds[0]->valid_until_ns;
     freeze(2);
     record_clear(stage.trace);
-    atomic_store(&holds[0]->valid_until_ns, stage.client->now_ns() + 20 * NS_PER_MS);
-    bool in_full = ops->add(renewer, holds[0], 600000);
-    atomic_store(&holds[0]->valid_until_ns, until_ns);
-    ops->add(renewer, holds[1], 600000);
+    atomic_store(&two.holds[0]->valid_until_ns, stage.client->now_ns() + 20 * NS_PER_MS);
+    bool in_full = redis_renewer.add(two.renewer, two.holds[0], 600000);
+    atomic_store(&two.holds[0]->valid_until_ns, until_ns);
+    redis_renewer.add(two.renewer, two.holds[1], 600000);
     /* The server is not silent while its replicas are. */
-    eventually((ops->wait(renewer, -1, true), ops->is_confirming(renewer)));
-    assert_false(ops->has_answer(renewer));
+    eventually(
+        (redis_renewer.wait(two.renewer, -1, true), redis_renewer.is_confirming(two.renewer)));
+    assert_false(redis_renewer.has_answer(two.renewer));
     thaw(2);
-    eventually((ops->wait(renewer, -1, true), ops->has_answer(renewer)));
-    assert_false(ops->is_confirming(renewer));
-    assert_status(ops->take(renewer, holds[0], in_full, &again, &distrusted), OK);
-    assert_status(ops->take(renewer, holds[1], false, &again, &distrusted), OK);
+    eventually((redis_renewer.wait(two.renewer, -1, true), redis_renewer.has_answer(two.renewer)));
+    assert_false(redis_renewer.is_confirming(two.renewer));
+    assert_status(redis_renewer.take(two.renewer, two.holds[0], in_full, &again, &distrusted), OK);
+    assert_status(redis_renewer.take(two.renewer, two.holds[1], false, &again, &distrusted), OK);
     assert_int_equal(record_count(stage.trace, "WAIT 2 "), 1);
     assert_int_equal(wait_ms_of(&stage, 0), PATIENCE_MS / 2);
-    ops->free(renewer);
+    redis_renewer.free(two.renewer);
     for (size_t i = 0; i < 2; i++)
-        assert_status(dlock_release(holds[i], NULL), OK);
-    dlock_close(other);
+        assert_status(dlock_release(two.holds[i], NULL), OK);
+    dlock_close(two.other);
     stage_clear(&stage);
 }
 
 /* The replicas are not heard any more. Which hold was lost is known all the same. */
 static void renewals_without_an_answer_to_wait(void **state)
 {
-    static const struct renewer_ops *const ops = &redis_renewer;
     struct stage stage;
+    struct two two;
     bool again = false, distrusted = false;
     (void)state;
-    struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
-    options.ttl_ms = 600000;
-    options.command_timeout_ms = PATIENCE_MS;
-    stage_at(&stage, "watchdog", server_url(server), options);
-    dlock *other = lock_of(stage.client, "watchdog", "lock:{other}");
-    dlock_hold *holds[] = {acquired(stage.lock), acquired(other)};
-    struct renewer *renewer = ops->make(stage.client);
-    assert_status(ops->ready(renewer, INT64_MAX, -1), OK);
-    ops->begin(renewer);
+    two_begin(&two, &stage);
     server_integer(server, "DEL lock:{other}");
     freeze(2);
-    bool in_full = ops->add(renewer, holds[0], 600000);
-    ops->add(renewer, holds[1], 600000);
-    eventually((ops->wait(renewer, -1, true), ops->is_confirming(renewer)));
-    assert_status(ops->give_up(renewer), REFUSED);
-    assert_true(ops->has_answer(renewer));
-    assert_status(ops->take(renewer, holds[0], in_full, &again, &distrusted), REFUSED);
+    bool in_full = redis_renewer.add(two.renewer, two.holds[0], 600000);
+    redis_renewer.add(two.renewer, two.holds[1], 600000);
+    eventually(
+        (redis_renewer.wait(two.renewer, -1, true), redis_renewer.is_confirming(two.renewer)));
+    assert_status(redis_renewer.give_up(two.renewer), REFUSED);
+    assert_true(redis_renewer.has_answer(two.renewer));
+    assert_status(redis_renewer.take(two.renewer, two.holds[0], in_full, &again, &distrusted),
+                  REFUSED);
     assert_says(dlock_error(), "WAIT was not answered");
-    assert_true(ops->has_answer(renewer));
-    assert_status(ops->take(renewer, holds[1], false, &again, &distrusted), LOST);
+    assert_true(redis_renewer.has_answer(two.renewer));
+    assert_status(redis_renewer.take(two.renewer, two.holds[1], false, &again, &distrusted), LOST);
     thaw(2);
-    ops->free(renewer);
-    dlock_release(holds[0], NULL);
-    dlock_release(holds[1], NULL);
-    dlock_close(other);
+    redis_renewer.free(two.renewer);
+    dlock_release(two.holds[0], NULL);
+    dlock_release(two.holds[1], NULL);
+    dlock_close(two.other);
     stage_clear(&stage);
 }
 

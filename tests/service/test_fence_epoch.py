@@ -82,7 +82,7 @@ def test_a_newest_token_counts_if_this_server_gave_it(run, here, counts):
 
 @pytest.mark.parametrize("here,counts", [("x:1", True), ("y:1", False), (None, False)])
 def test_a_newest_token_that_is_lost_excludes_all(server, run, here, counts):
-    """If this server gives the tokens. Nobody can tell who has the newest."""
+    """It counts only if this server gives the tokens. Then nobody can tell which one is the newest."""
     before = {"mark": f"{EPOCH} {MINE}", "newest": None, "here": here}
     answers = [run("fenced_read", **before), run("fenced_apart", "DECR", **before)]
     assert answers == ([f"STALE {MINE}: the last that read is unknown"] * 2 if counts else ["5", 4])
