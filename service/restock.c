@@ -70,7 +70,8 @@ void restock(struct sale_worker *worker, struct sale *sale)
     bool resolved = written == STOCK_LOST;
     if (resolved)
         written = resolve_restock(worker, sale, &before);
-    if (written == STOCK_OK)
+    /* if replicas must confirm, a write of which none was asked does not show that */
+    if (written == STOCK_OK && worker->env->config->replicas_ack == DLOCK_REPLICAS_NONE)
         outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_THERE);
     if (written == STOCK_OK && before != STOCK_NONE) {
         RECORD(worker->env, sale, "restock",

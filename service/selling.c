@@ -45,8 +45,10 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
              " after the write",
              sale->left, after);
     section_end(sale, SALE_STOCK_INVALID, detail);
+    stock_pin(worker->stock, sale->stock_master);
     enum stock_status added =
         stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &after);
+    stock_pin(worker->stock, 0);
     if (added == STOCK_LOST)
         resolve_give_up(worker, sale);
     if (added != STOCK_OK)
@@ -173,6 +175,20 @@ struct outcome {
     bool resolved; /* its reply was lost, and resolve.h has found this out */
 };
 
+/* Around the write itself, and not around what finds out later what became of it. What was read of
+ * one master says nothing of another one, which may lack the last sales. */
+static void write_begin(struct sale_worker *worker, const struct sale *sale)
+{
+    stock_pin(worker->stock, sale->stock_master);
+    stock_ask_replicas(worker->stock, true);
+}
+
+static void write_end(struct sale_worker *worker)
+{
+    stock_ask_replicas(worker->stock, false);
+    stock_pin(worker->stock, 0);
+}
+
 /* Writes the stock and stores the answer, in one script. It never takes more than there is, so
  * nothing is ever put back. */
 static enum stock_status write_once(struct sale_worker *worker, struct sale *sale,
@@ -189,9 +205,9 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
                                     .keep_ms = config->idempotency_ms,
                                     .fence = section_fence(worker->env, sale, &room)};
     struct stock_record *record = &outcome->record;
-    stock_ask_replicas(worker->stock, true);
+    write_begin(worker, sale);
     enum stock_status written = stock_sell_once(worker->stock, &once, record, &outcome->kept);
-    stock_ask_replicas(worker->stock, false);
+    write_end(worker);
     if (written == STOCK_LOST) {
         outcome->resolved = true;
         written = resolve_sale_once(worker, sale, sent_ns, record);
@@ -234,9 +250,9 @@ static enum stock_status write_sale(struct sale_worker *worker, struct sale *sal
     *outcome = (struct outcome){0};
     if (sale->key[0] != '\0')
         return write_once(worker, sale, outcome);
-    stock_ask_replicas(worker->stock, true);
+    write_begin(worker, sale);
     enum stock_status written = write_stock(worker, sale, &outcome->after);
-    stock_ask_replicas(worker->stock, false);
+    write_end(worker);
     outcome->resolved = written == STOCK_LOST;
     return outcome->resolved ? resolve_sale(worker, sale, &outcome->after) : written;
 }
@@ -283,7 +299,7 @@ enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale)
     return section_point(sale, "before_write", STEP_WRITE);
 }
 
-static enum sale_step write_at_master(struct sale_worker *worker, struct sale *sale)
+enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
     struct outcome outcome;
@@ -311,15 +327,6 @@ static enum sale_step write_at_master(struct sale_worker *worker, struct sale *s
         return section_point(sale, "after_write", STEP_LEAVE);
     }
     return STEP_LEAVE;
-}
-
-/* What was read of one master says nothing of another one, which may lack the last sales. */
-enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
-{
-    stock_pin(worker->stock, sale->stock_master);
-    const enum sale_step next = write_at_master(worker, sale);
-    stock_pin(worker->stock, 0);
-    return next;
 }
 
 /* ---- upgrade=1 and reenter=1 ----------------------------------------------------------------- */

@@ -104,7 +104,7 @@ bool stock_refused(const struct stock *stock);
 /* STOCK_OK: the server accepts writes, or refuses only this key; and if replicas_ack says so,
  * enough replicas confirmed one. Sends a write that changes nothing, and for the replicas one of a
  * key that lives for a second. If an idle connection breaks, a new one is tried; each attempt has
- * half the time-out. */
+ * half the time-out. The replicas have as long as after a sale's write. */
 enum stock_status stock_takes_writes(struct stock *stock, const char *key);
 /* The same, but this key must be writable, and each attempt has the whole time-out.
  * STOCK_UNAVAILABLE also if the server may evict keys, and with them a lock or a stock. */

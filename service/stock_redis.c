@@ -409,13 +409,20 @@ static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
 {
     char asked[64];
     const redisReply *reply;
+    const int64_t timeout_ms = stock->timeout_ms;
     if (acks_needed(stock->redis) == 0)
         return STOCK_OK;
     snprintf(asked, sizeof asked, "%s:acks", key);
+    /* So they may take as long as after a sale's write. */
+    stock->timeout_ms = redis_config_of(stock->redis)->command_timeout_ms;
     stock_ask_replicas(stock, true);
     enum stock_status status =
         stock_command(stock, 5, (const char *const[]){"SET", asked, "", "PX", "1000"}, &reply);
     stock_ask_replicas(stock, false);
+    stock->timeout_ms = timeout_ms;
+    if (status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0)
+        stock_failed(stock, status, "%s: its user may not SET %s, by which replicas are asked",
+                     stock_shown(stock), asked);
     if (status != STOCK_OK || stock_is_confirmed(stock))
         return status;
     return STOCK_UNAVAILABLE; /* stock_error() says why */
@@ -427,11 +434,9 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key)
     if (stock_is_connected(stock))
         stock->timeout_ms = timeout_ms / 2 + 1;
     enum stock_status status = stock_redis_touch(stock, key);
-    if (status == STOCK_OK)
-        status = stock_redis_ask(stock, key);
     stock->timeout_ms = timeout_ms;
     bool refuses_key = status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0;
-    return refuses_key ? STOCK_OK : status;
+    return status == STOCK_OK || refuses_key ? stock_redis_ask(stock, key) : status;
 }
 
 enum stock_status stock_check(struct stock *stock, const char *key)

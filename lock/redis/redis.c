@@ -350,6 +350,7 @@ bool redis_is_demotion(const char *error)
 {
     return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
            strncmp(error, "UNBLOCKED", 9) == 0 ||
+           strncmp(error, "ERR WAIT cannot be used with replica", 36) == 0 ||
            strncmp(error, NOT_MASTER, strlen(NOT_MASTER)) == 0;
 }
 

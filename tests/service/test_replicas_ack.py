@@ -2,6 +2,7 @@
 """Sales whose acquire and write replicas must confirm: real replicas, frozen, killed, cut off, and back."""
 import contextlib
 import re
+import socket
 
 import pytest
 
@@ -156,15 +157,35 @@ def test_a_write_that_too_few_confirm(redis, start, replicas, lock, write, tmp_p
 def test_while_replicas_are_gone_the_stock_is_not_eaten_up(redis, start, replicas):
     """A sale without a key costs a unit that no buyer gets. So the server counts as away until they confirm again."""
     shop = opened(redis, start, "local", "decr", *IMPATIENT)
+    monitor = socket.create_connection(("127.0.0.1", redis.port), 30)
+    monitor.sendall(b"MONITOR\r\n")
     freeze(replicas)
     wait_until(lambda: shop.sell().problem == "stock-unavailable", "the stock's server counts as away")
     left = redis("GET", STOCK)
     for reply in [shop.sell() for _ in range(5)]:
         assert reply.problem == "stock-unavailable", reply
     assert redis("GET", STOCK) == left and shop.admin("GET", "/readyz").status == 503
+    redis("ECHO", "it is over")
+    seen = b""
+    while b"it is over" not in seen:
+        seen += monitor.recv(65536)
+    monitor.close()
+    waits = [int(ms) for ms in re.findall(rb'"WAIT" "2" "(\d+)"', seen)]
+    assert len(waits) > 2 and min(waits) > 900, waits  # the check gives them as long as a sale does: half of 2000 ms
     thaw(redis, replicas)
     wait_until(lambda: shop.sell().status == 200, "it is back")
     assert b"redis-server-lost" in shop.log and b"0 of 2 replicas confirmed the write in time" in shop.log
+
+
+def test_a_user_who_may_not_ask_them(redis, start, replicas):
+    shop = opened(redis, start, "local", "decr", *ALL)
+    try:
+        redis("ACL", "SETUSER", "default", "resetkeys", "~inventory:{phone}*", "~inventory:{readyz}")
+        detail = shop.admin("GET", "/readyz").json["detail"]
+        assert "its user may not SET inventory:{readyz}:acks, by which replicas are asked" in detail, detail
+    finally:
+        redis("ACL", "SETUSER", "default", "allkeys")
+    assert shop.admin("GET", "/readyz").status == 200
 
 
 def test_one_of_two_is_a_majority_with_the_master(redis, start, replicas):

@@ -94,6 +94,22 @@ def test_a_promoted_replica_begins_a_new_epoch(group, start, redis):
     group.await_ready()
 
 
+def test_a_write_under_way_at_a_failover_keeps_no_lock(group, start):
+    """Its outcome is found out at the new master, where the fence is told that it must not come any more."""
+    shop = start(group.url, "--lock", "fair", "--write", "fenced", "--enable-failpoints", "--redis-timeout-ms", 20000, *PATIENT)
+    assert shop.stock(value=5).status == 200
+    sale = park(shop, "sale.before_write", shop.sell)
+    former = group.named()
+    wait_until(lambda: former("WAIT", 2, 0) == 2, "the replicas have the lock")
+    former.freeze()
+    arm(shop, "sale.before_write", "off")
+    group.fail_over()
+    assert sale.result().problem == "outcome-unknown"
+    wait_until(lambda: shop.sell().status == 200, "it sells again")
+    assert shop.metric("lock_abandoned_total") == 0
+    group.rejoin(former)
+
+
 def test_a_master_without_replicas_refuses(group, start):
     """By the shipped settings. The sentinels name it still."""
     shop = start(group.url, *QUICK)
