@@ -127,7 +127,7 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
 {
     char name[SVG_LABEL_MAX];
     if (was_refused(run, scene->first) || was_refused(run, scene->second))
-        story_add(story, "The stock refused what %s wanted to write: its token was not the newest.",
+        story_add(story, "The stock refused what %s wanted to write: its token or epoch was old.",
                   called(run, scene, was_refused(run, scene->first) ? scene->first : scene->second,
                          false, name));
     else if (scene->first->sold && scene->second->sold)
@@ -318,7 +318,7 @@ static void add_steps(const struct run *run, const struct section *section, int 
     mark_last(story, before);
     if (was_refused(run, section))
         story_step(story, request->outcome_ns, who, STAGE_NONE,
-                   "%s answers %d: its token was refused", actor, request->code);
+                   "%s answers %d: its token or epoch was refused", actor, request->code);
     else if (request->outcome == OUTCOME_REPLAYED)
         story_step(story, request->outcome_ns, who, STAGE_NONE,
                    "%s sends the stored answer of the key", actor);
