@@ -58,8 +58,8 @@ static const struct row rows[] = {
      "another server for the stock"},
     {"lock-service", NAME, "a name of letters, digits, . _ -", "", "", 0, 64, AT(lock_service),
      "with --write fenced: what all instances call the lock's servers, if they reach them by "
-     "different addresses; an instance with another name sells nothing. Give all of them sentinel://, "
-     "or none. Not given: the address"},
+     "different addresses; an instance with another name sells nothing. Give all of them "
+     "sentinel://, or none. Not given: the address"},
     {"redis-password-file", TEXT, "a file", "", "", 0, 4000, AT(redis_password_file),
      "its first line is the password for each server whose URL has none, as in redis://user:@host; "
      "a password in a URL can be seen in ps"},
