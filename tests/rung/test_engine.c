@@ -49,9 +49,10 @@ static void *work(void *arg)
         struct job *job = STAILQ_FIRST(&jobs);
         STAILQ_REMOVE_HEAD(&jobs, of_jobs);
         pthread_mutex_unlock(&mutex);
-        answer(job->exchange);
+        struct exchange *exchange = job->exchange;
+        free(job); /* before the answer, after which a test may fork: the child would leak it */
+        answer(exchange);
         atomic_fetch_add(&answered_later, 1);
-        free(job);
     }
     return NULL;
 }
