@@ -13,10 +13,12 @@
 #include <ftw.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +40,28 @@ struct server {
 
 /* ---- The process ----------------------------------------------------------------------------- */
 
+/* The names of the last ports are held while this process lives: a server may be away for a while,
+ * and another process must not draw its port then. */
+static bool reserve(int port)
+{
+    static int held[64];
+    static size_t next;
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "lockladder-port-%d", port);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(fd >= 0);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
+    if (bind(fd, (struct sockaddr *)&name, length) != 0) {
+        close(fd);
+        return false;
+    }
+    if (held[next] > 0)
+        close(held[next]);
+    held[next] = fd;
+    next = (next + 1) % (sizeof held / sizeof held[0]);
+    return true;
+}
+
 int free_port(void)
 {
     static unsigned seed;
@@ -52,7 +76,7 @@ int free_port(void)
         must(fd >= 0);
         bool is_free = bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
         close(fd);
-        if (is_free)
+        if (is_free && reserve(port))
             return port;
     }
 }
