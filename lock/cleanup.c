@@ -292,6 +292,8 @@ static void take_back_copy(const struct dlock_hold *hold, uint64_t depth, bool g
     other->acquisition = hold->acquisition;
     other->ttl_ms = hold->ttl_ms;
     other->shared_ms = hold_longest_ms(hold);
+    other->asked = hold->asked;
+    other->acquired_on = hold->acquired_on;
     strcpy(other->owner, hold->owner);
     strcpy(other->id, hold->id);
     strcpy(other->ttl, hold->ttl);

@@ -333,19 +333,19 @@ struct dlock_options {
      * a path that does not begin with '/'. An IPv6 host stands in brackets. A port is 1 to
      * 65535, a database 0 to 99999; a path has at most 107 bytes. Up to 16 servers may be given.
      * `redlock`, which is not on the ladder yet, needs an odd number, 3 to 15; every other rung
-     * needs one. Several servers must be independent masters, and must allow INFO. An acquire or an
-     * inspection answers REFUSED if one is a replica or a node of a cluster, or if two are the same
-     * process; dlock_error() names them. Allow the Redis user CLIENT ID, CLIENT KILL
-     * and INFO beside the rung's commands, and with sentinel:// ROLE, without which no
-     * connection is made. After a lost reply the library uses them: a new connection makes the
-     * server end the broken one, so that nothing sent on it can be carried out later. If they
-     * are refused, the server may still carry out the old request. (`blpop_wake` also sends
-     * CLIENT UNBLOCK.) `notify` and `read_write` wake waiters by PUBLISH; waiters receive it by
-     * SUBSCRIBE. A new user of Redis 7 may use no channel. If either command is refused to a
-     * waiter's user, the waiter polls. They poll only every 5 s in two cases: the server is
-     * older than Redis 7, or only the releasing user may not PUBLISH. Default: one,
-     * redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. One of the two without
-     * the other is INVALID. */
+     * needs one. Several servers must be independent masters, and must allow INFO. A replica or
+     * a node of a cluster counts as a server that does not answer, and an event says so. An
+     * acquire or an inspection answers REFUSED if two are the same process; dlock_error() names
+     * them. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's commands, and
+     * with sentinel:// ROLE, without which no connection is made. After a lost reply the library
+     * uses them: a new connection makes the server end the broken one, so that nothing sent on
+     * it can be carried out later. If they are refused, the server may still carry out the old
+     * request. (`blpop_wake` also sends CLIENT UNBLOCK.) `notify` and `read_write` wake waiters
+     * by PUBLISH; waiters receive it by SUBSCRIBE. A new user of Redis 7 may use no channel. If
+     * either command is refused to a waiter's user, the waiter polls. They poll only every 5 s in
+     * two cases: the server is older than Redis 7, or only the releasing user may not PUBLISH.
+     * Default: one, redis://127.0.0.1:6379/0, if servers is NULL and server_count is 0. One of the
+     * two without the other is INVALID. */
     const char *const *servers;
     size_t server_count;
 

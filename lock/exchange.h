@@ -44,7 +44,7 @@ struct exchange {
     struct busy *busy;      /* of an acquire; the caller's memory */
     int64_t sent_ns;        /* CLOCK_BOOTTIME, before it was sent */
     bool transient;         /* refused, but only for a time */
-    bool rode;              /* `last` was sent */
+    bool rode;              /* `last` was sent, and perhaps not answered */
     /* The server granted the lock, and too few replicas confirmed that; or it is not known how
      * many. ACQUIRE: with REFUSED; the caller releases the lock. RELEASE: with OK; it kept the lock
      * for waiters of this client, which must not use it. */

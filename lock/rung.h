@@ -68,6 +68,7 @@ struct dlock_hold {
     /* TRAIT_QUORUM: what the rung knows of its servers, see redlock.c. Renewals on several threads
      * read and write it. */
     _Atomic uint32_t servers;
+    _Atomic uint32_t asked; /* a bit for each server that may have the key */
     /* Set by a rung when it acquires: the first renewal comes after a thirtieth of the time to
      * live, not after a third. */
     bool renews_soon;

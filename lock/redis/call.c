@@ -5,20 +5,9 @@
  */
 #include "batch.h"
 #include "redis_rung.h"
+#include "reply_text.h"
 
 #include <string.h>
-
-/* Errors that end by themselves: nothing was carried out, and a later attempt may succeed. */
-static bool is_transient(const char *error)
-{
-    static const char *const prefixes[] = {"LOADING",    "BUSY ",    "CLUSTERDOWN", "TRYAGAIN",
-                                           "MASTERDOWN", "READONLY", "OOM ",        "NOREPLICAS",
-                                           "MISCONF",    "NOSCRIPT"};
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
-        if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return redis_is_full(error);
-}
 
 struct answer answer_of(struct rung_env *env, const redisReply *reply, const char *server)
 {
@@ -29,7 +18,7 @@ struct answer answer_of(struct rung_env *env, const redisReply *reply, const cha
     }
     switch (reply->type) {
     case REDIS_REPLY_ERROR:
-        env->transient = is_transient(reply->str);
+        env->transient = error_is_transient(reply->str);
         answer.status =
             fail(strncmp(reply->str, "WRONGTYPE", 9) == 0 ? DLOCK_WRONG_TYPE : DLOCK_REFUSED,
                  "%s: %s", server, reply->str);

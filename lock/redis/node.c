@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define FORMER "its sentinels have named another master"
+#define LATER_PAUSE_MS 500
 #define LOOKUP_PART 4 /* after 1/4 of connect_timeout_ms, try the addresses known so far */
 
 static void free_replies(struct node *node)
@@ -57,11 +58,9 @@ static void node_clear(struct node *node)
     node->out_size = node->out_sent = node->out_behind = 0;
 }
 
-/* Forgets the first of the commands that are kept. */
-static void drop_kept(struct node *node)
+static void drop_kept(struct node *node, struct later *later)
 {
-    struct later *later = STAILQ_FIRST(&node->later);
-    STAILQ_REMOVE_HEAD(&node->later, of_node);
+    STAILQ_REMOVE(&node->later, later, later, of_node);
     node->later_count--;
     free(later->text);
     free(later);
@@ -78,7 +77,7 @@ void node_free(struct node *node)
     node_forget(node);
     node_close(node, DLOCK_UNREACHABLE, "closed");
     while (!STAILQ_EMPTY(&node->later))
-        drop_kept(node);
+        drop_kept(node, STAILQ_FIRST(&node->later));
     free(node->sent);
     free(node->replies);
     free(node->out);
@@ -127,7 +126,8 @@ static void lose_behind(struct node *node)
     node->behind = 0;
     struct later *later;
     STAILQ_FOREACH(later, &node->later, of_node)
-        later->at = UINT64_MAX;
+        later->at = 0;
+    node->later_ns = 0;
 }
 
 static bool is_one_of_several(const struct node *node)
@@ -296,24 +296,61 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
         node_close(node, DLOCK_NO_MEMORY, "out of memory");
 }
 
-void node_keep(struct node *node, int argc, const char *const *argv)
+static struct later *find_kept(const struct node *node, const char *bytes, size_t size)
+{
+    struct later *later;
+    STAILQ_FOREACH(later, &node->later, of_node)
+        if (later->size == size && memcmp(later->bytes, bytes, size) == 0)
+            break;
+    return later;
+}
+
+static struct later *add_kept(struct node *node, const char *bytes, size_t size)
+{
+    struct later *later = node->later_count < LATER_MAX ? calloc(1, sizeof *later + size) : NULL;
+    if (later == NULL)
+        return NULL;
+    later->size = size;
+    memcpy(later->bytes, bytes, size);
+    STAILQ_INSERT_TAIL(&node->later, later, of_node);
+    node->later_count++;
+    return later;
+}
+
+void node_keep(struct node *node, int argc, const char *const *argv, bool refused)
 {
     char *command = NULL;
-    if (node->later_count == LATER_MAX)
-        return;
     long long size = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
-    struct later *later = size > 0 ? malloc(sizeof *later + (size_t)size) : NULL;
-    if (later != NULL) {
-        *later = (struct later){.at = node->state == NODE_UP ? node->owed : UINT64_MAX,
-                                .size = (size_t)size};
-        memcpy(later->bytes, command, (size_t)size);
-        if (node->config->on_trace != NULL)
-            later->text = command_text(argc, argv, NULL);
-        STAILQ_INSERT_TAIL(&node->later, later, of_node);
-        node->later_count++;
+    if (size <= 0)
+        return;
+    struct later *later = find_kept(node, command, (size_t)size);
+    if (later == NULL)
+        later = add_kept(node, command, (size_t)size);
+    redisFreeCommand(command);
+    if (later == NULL)
+        return;
+    later->at = node->state == NODE_UP && !refused ? node->owed : 0;
+    if (refused)
+        node->later_ns = mono_deadline_ns(LATER_PAUSE_MS);
+    if (later->text == NULL && node->config->on_trace != NULL)
+        later->text = command_text(argc, argv, NULL);
+}
+
+/* The reply has come that is the number `at` of all that were owed. */
+static void answer_kept(struct node *node, uint64_t at, const redisReply *reply)
+{
+    struct later *later;
+    STAILQ_FOREACH(later, &node->later, of_node)
+        if (later->at == at)
+            break;
+    if (later == NULL)
+        return;
+    if (reply->type == REDIS_REPLY_ERROR && error_is_transient(reply->str)) {
+        later->at = 0;
+        node->later_ns = mono_deadline_ns(LATER_PAUSE_MS);
+    } else {
+        drop_kept(node, later);
     }
-    if (size > 0)
-        redisFreeCommand(command);
 }
 
 void node_write(struct node *node)
@@ -388,9 +425,7 @@ static void take_late(struct node *node, redisReply *reply)
     drop_sent(node, 1);
     node->behind--;
     node->owes_ns = mono_ns();
-    while (!STAILQ_EMPTY(&node->later) &&
-           STAILQ_FIRST(&node->later)->at <= node->owed - node->behind)
-        drop_kept(node);
+    answer_kept(node, node->owed - node->behind, reply);
     if (reply->type != REDIS_REPLY_ERROR)
         reach_answered(node->server, true);
     freeReplyObject(reply);
@@ -469,16 +504,8 @@ void node_catch_up_overdue(struct node *node)
 
 static void fail_to_connect(struct node *node, dlock_status status, const char *reason)
 {
-    atomic_store(&node->server->misfit, NULL);
     reach_failed(node->server, status, reason);
     node_close(node, status, reason);
-}
-
-/* The server can never be one of several, whatever else it answers. reason: static storage. */
-static void refuse_misfit(struct node *node, const char *reason)
-{
-    fail_to_connect(node, DLOCK_REFUSED, reason);
-    atomic_store(&node->server->misfit, reason);
 }
 
 const struct address *node_address(const struct node *node)
@@ -703,10 +730,12 @@ static bool node_may_vote(struct node *node)
                  info[0]->type == REDIS_REPLY_ERROR ? info[0]->str : "it has no run_id");
         fail_to_connect(node, DLOCK_REFUSED, reason);
     } else if (info_says(info[2], "cluster_enabled:1")) {
-        refuse_misfit(node, "it is a node of a cluster; each of several servers must be a master "
-                            "of its own");
+        fail_to_connect(node, DLOCK_REFUSED,
+                        "it is a node of a cluster; each of several servers must be a master "
+                        "of its own");
     } else if (!info_says(info[1], "role:master")) {
-        refuse_misfit(node, "it is a replica; each of several servers must be a master of its own");
+        fail_to_connect(node, DLOCK_REFUSED,
+                        "it is a replica; each of several servers must be a master of its own");
     }
     return node->state == NODE_LOGIN;
 }
@@ -733,6 +762,8 @@ static void append_kept(struct node *node)
 {
     struct later *later;
     STAILQ_FOREACH(later, &node->later, of_node) {
+        if (later->at != 0)
+            continue;
         if (!node_put(node, later->bytes, later->size))
             return;
         later->at = node->owed + ++node->reply_wanted;
@@ -752,6 +783,14 @@ static void send_left(struct node *node)
     node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
     if (node->state == NODE_UP)
         node_write(node);
+}
+
+void node_send_kept(struct node *node)
+{
+    if (node->state != NODE_UP || node->later_ns == 0 || mono_ns() < node->later_ns)
+        return;
+    node->later_ns = 0;
+    send_left(node);
 }
 
 /* A full server sends this error instead of the first reply, and closes the connection. */
@@ -831,7 +870,6 @@ static void logged_in(struct node *node)
     node->state = NODE_UP;
     node->connect_ns = mono_ns() - node->sent_ns;
     node_clear(node);
-    atomic_store(&node->server->misfit, NULL);
     reach_tried(node->server, node_address(node), false);
     send_left(node);
 }

@@ -21,7 +21,7 @@ struct sent_command {
 /* A command that the server must carry out, on this connection or on a later one. */
 struct later {
     STAILQ_ENTRY(later) of_node;
-    uint64_t at; /* the number of its reply, as node.owed counts; UINT64_MAX: it is not sent */
+    uint64_t at; /* the number of its reply, as node.owed counts; 0: it must be sent */
     char *text;  /* for the trace */
     size_t size;
     char bytes[];
@@ -67,7 +67,8 @@ struct node {
     bool confirms; /* the exchange's last command is WAIT: all others were carried out before it */
     STAILQ_HEAD(, later) later;
     size_t later_count;
-    uint64_t owed; /* how many replies it has owed so far, of which `behind` are due */
+    uint64_t owed;    /* how many replies it has owed so far, of which `behind` are due */
+    int64_t later_ns; /* CLOCK_MONOTONIC: when the commands are sent that were refused; 0: none */
 
     struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
     size_t sent_count;
@@ -138,10 +139,13 @@ void node_shift(struct node *node, size_t taken);
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);
 void node_read(struct node *node);
-/* Keeps a command until its reply comes: the last one of the exchange that was left behind; or, if
- * the node is not connected, one that was not sent. After the connection breaks it is sent on the
- * next one. Beyond LATER_MAX, and without memory, it is dropped. */
-void node_keep(struct node *node, int argc, const char *const *argv);
+/* Keeps a command until its reply comes: the last one of the exchange that was left behind; or one
+ * that the server refused for now; or, if the node is not connected, one that was not sent. It is
+ * sent again on the next connection; if it was refused, also on this one, after a pause. A command
+ * that is kept already is kept once. Beyond LATER_MAX, and without memory, it is dropped. */
+void node_keep(struct node *node, int argc, const char *const *argv, bool refused);
+/* Sends the kept commands that were refused, if their pause is over. */
+void node_send_kept(struct node *node);
 /* Notes a command for the trace, after node_append. */
 void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 /* index: the command that it answers. reply NULL: it was lost. */

@@ -53,8 +53,6 @@ struct server {
     _Atomic size_t replicas; /* see server_replicas */
     bool fixed;              /* a numeric address or a socket: `known` never changes */
     _Atomic bool proven;     /* it has answered since its last failure; written under mutex */
-    /* Why its latest login was refused, if it can't be one of several servers; else NULL. */
-    const char *_Atomic misfit;
     /* It rises when the sentinels name another master; written under mutex. */
     _Atomic uint64_t generation;
     int ask_fd; /* OF_SENTINEL: an eventfd, see reach_ask; else -1 */

@@ -255,6 +255,7 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         node_catch_up(node);
+        node_send_kept(node);
         if (node->state == NODE_UP && node_stale(node))
             node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
         if (node->state == NODE_UP)
@@ -282,16 +283,12 @@ dlock_status redis_check_independent(const struct redis *redis)
 {
     for (size_t i = 0; i < redis->node_count; i++) {
         const struct node *node = &redis->nodes[i];
-        const char *url = node->server->url.shown;
-        const char *misfit = atomic_load(&node->server->misfit);
-        if (misfit != NULL)
-            return fail(DLOCK_REFUSED, "%s: %s", url, misfit);
         for (size_t j = 0; node->state == NODE_UP && j < i; j++)
             if (redis->nodes[j].state == NODE_UP &&
                 redis->nodes[j].identity.process == node->identity.process)
                 return fail(DLOCK_REFUSED,
                             "%s and %s are the same server; each server may be named only once",
-                            redis->nodes[j].server->url.shown, url);
+                            redis->nodes[j].server->url.shown, node->server->url.shown);
     }
     return DLOCK_OK;
 }
@@ -341,9 +338,9 @@ void redis_append_wait(struct redis *redis, size_t index, const char *replicas, 
     redis->nodes[index].confirms = redis->nodes[index].state == NODE_UP;
 }
 
-void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv)
+void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv, bool refused)
 {
-    node_keep(&redis->nodes[index], argc, argv);
+    node_keep(&redis->nodes[index], argc, argv, refused);
 }
 
 bool redis_is_demotion(const char *error)

@@ -73,8 +73,7 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 bool redis_up(const struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
 
-/* Whether all servers that are connected are different ones, and none is a replica or a node of a
- * cluster. OK; REFUSED, with a sentence. */
+/* Whether all servers that are connected are different ones. OK; REFUSED, with a sentence. */
 dlock_status redis_check_independent(const struct redis *redis);
 
 /* How long the servers' longest pause still lasts: a waiter need not try before. */
@@ -93,10 +92,11 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * exchange has its answers: its status is OK, and a late answer breaks no connection. */
 void redis_append_wait(struct redis *redis, size_t node, const char *replicas, const char *ms);
 
-/* For a command that was appended, and was left behind or not sent. It is kept until the server has
- * answered it. Each new connection sends it again before any other command. So the server carries
- * it out although the connection breaks, perhaps more than once. */
-void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv);
+/* For a command that was appended, and was left behind, not sent, or refused for now. It is kept
+ * until the server has answered it, other than by an error that ends by itself. Each new connection
+ * sends it again before any other command. After such an error this one does, too, a little later.
+ * So the server carries it out although the connection breaks, perhaps more than once. */
+void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv, bool refused);
 
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
  * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes
@@ -105,13 +105,12 @@ void redis_keep(struct redis *redis, size_t node, int argc, const char *const *a
  * another. Returns the worst status of all servers. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* As redis_gather, but ends as soon as decided() is true, or at most more_ms after that, while a
- * server has not answered. A server that owes a reply to an earlier exchange is not awaited.
- * decided() is asked after each answer. No server is disconnected because it is late: its replies
- * stay due on the same connection, before those of later exchanges, and are dropped when they come.
- * So what is sent later is carried out later. The server's status is then UNKNOWN. A server is
- * disconnected, after the write, if it owes a reply to an earlier exchange and has sent nothing for
- * command_timeout_ms; or if it owes too many. */
+/* As redis_gather, but ends as soon as decided() is true. It is asked after each answer. Servers
+ * that owe nothing to an earlier exchange are then awaited for more_ms. No server is disconnected
+ * because it is late: its replies stay due on the same connection, before those of later exchanges,
+ * and are dropped when they come. So what is sent later is carried out later. The server's status
+ * is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to an earlier
+ * exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
 void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg, int64_t more_ms,
                         int64_t deadline_ns, int wake_fd);
 /* Whether a reply to this exchange may still come. */

@@ -28,6 +28,7 @@ struct rung_env {
      * batch, stores the replies with batch_keep(), and clears the field. */
     struct dlock_batch *reads; /* sent right after that command */
     struct dlock_batch *last;  /* sent right before it */
+    bool rode;                 /* `last` was there, and its replies may be missing */
     bool transient;            /* the server's refusal is temporary (LOADING, BUSY ...) */
     /* For which servers rung_poll waits, up to command_timeout_ms. */
     enum {
@@ -77,6 +78,7 @@ struct votes {
     uint32_t said_yes;
     uint32_t said_no;
     uint32_t unanswered; /* late and lost */
+    uint32_t asked;      /* perhaps only in part */
     /* What each one said, for a sentence; unless `yes` is a majority that decides. */
     char answers[SENTENCE_MAX];
 };
@@ -87,7 +89,7 @@ struct question {
      * majority can any more. */
     bool (*is_decided)(void *arg, const struct votes *votes);
     bool needs_most; /* nothing is sent unless a majority is connected */
-    bool for_all;    /* each server gets it, on its next connection if need be: see redis_keep */
+    uint32_t kept;   /* a bit for each server that must carry it out: see redis_keep */
     /* Once it is decided, servers that owe nothing to an earlier request are awaited for so long.
      */
     int64_t more_ms;

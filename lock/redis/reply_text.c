@@ -102,3 +102,22 @@ char *reply_text(const redisReply *reply)
     fclose(out);
     return text;
 }
+
+bool error_is_transient(const char *error)
+{
+    static const char *const prefixes[] = {"LOADING",
+                                           "BUSY ",
+                                           "CLUSTERDOWN",
+                                           "TRYAGAIN",
+                                           "MASTERDOWN",
+                                           "READONLY",
+                                           "OOM ",
+                                           "NOREPLICAS",
+                                           "MISCONF",
+                                           "NOSCRIPT",
+                                           "ERR max number of clients"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}

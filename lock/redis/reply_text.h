@@ -6,6 +6,7 @@
 #define DLOCK_REPLY_TEXT_H
 
 #include <hiredis/hiredis.h>
+#include <stdbool.h>
 
 /* The caller frees the text; NULL: out of memory. sizes NULL: the arguments are NUL-terminated.
  * An argument of more than 80 bytes is cut. */
@@ -13,5 +14,8 @@ char *command_text(int argc, const char *const *argv, const size_t *sizes);
 
 /* The caller frees the text; NULL: out of memory. reply NULL gives "(lost)". */
 char *reply_text(const redisReply *reply);
+
+/* An error that ends by itself: nothing was carried out, and a later attempt may succeed. */
+bool error_is_transient(const char *error);
 
 #endif

@@ -368,13 +368,14 @@ static void run_alone(struct trip *trip, struct exchange *exchange)
     env->acks = (struct acks){0};
     env->last = exchange->last;
     env->reads = reads_of(exchange);
-    exchange->rode |= exchange->last != NULL;
+    env->rode = exchange->last != NULL;
     exchange->last = NULL;
     if (exchange->sent_ns == 0)
         exchange->sent_ns = env->now_ns();
     exchange_set(exchange, exchange->step == STEP_RELEASE
                                ? ops_of(exchange)->release(env, exchange->hold)
                                : acquire_alone(trip, exchange));
+    exchange->rode |= env->rode;
     exchange->transient = env->transient;
     if (must_be_confirmed(exchange))
         round_trip_confirm(exchange, &env->acks);

@@ -3,6 +3,7 @@
  * Sends one request to several servers at once, and counts their answers.
  */
 #include "redis_rung.h"
+#include "reply_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,6 @@ struct poll {
     void *arg;
     struct votes votes;
     enum { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED } each[SERVERS_MAX];
-    bool sent[SERVERS_MAX];
     bool asked_most;    /* most servers were sent the request */
     size_t first_count; /* how many replies of the first server are needed */
 };
@@ -34,9 +34,9 @@ static void poll_send(struct poll *poll, const char *const *words)
         if (poll->question->needs_most && !poll->asked_most)
             break;
         redis_append(redis, i, rung_count(words), words, NULL);
-        poll->sent[i] = redis_awaits(redis, i);
-        if (poll->question->for_all && !poll->sent[i])
-            redis_keep(redis, i, rung_count(words), words);
+        poll->votes.asked |= (uint32_t)redis_awaits(redis, i) << i;
+        if ((poll->question->kept & ~poll->votes.asked) >> i & 1)
+            redis_keep(redis, i, rung_count(words), words, false);
     }
     poll->first_count = 1;
     if (poll->asked_most || !poll->question->needs_most)
@@ -141,8 +141,11 @@ static void poll_end(struct poll *poll, const char *const *words)
         votes->unanswered |= (uint32_t)silent << i;
         votes->late += silent && redis_owes(env->redis, i);
         votes->lost += silent && !redis_owes(env->redis, i);
-        if (poll->question->for_all && poll->sent[i] && poll->each[i] == VOTE_NONE)
-            redis_keep(env->redis, i, rung_count(words), words);
+        bool refused =
+            poll->each[i] == VOTE_FAILED && error_is_transient(redis_reply(env->redis, i, 0)->str);
+        if ((refused || poll->each[i] == VOTE_NONE) &&
+            (poll->question->kept & votes->asked) >> i & 1)
+            redis_keep(env->redis, i, rung_count(words), words, refused);
     }
     if (votes->yes < votes->needed || poll->question->is_decided != NULL)
         poll_say(poll);
@@ -190,6 +193,7 @@ dlock_status rung_send_last(struct rung_env *env)
     env_ride_take(env->redis, env->last, 0);
     env->last = NULL;
     dlock_status status = redis_status(env->redis, 0);
+    env->rode = status == DLOCK_UNKNOWN;
     return status == DLOCK_OK
                ? DLOCK_OK
                : fail(status, "%s: %s", redis_server(env->redis, 0), redis_silence(env->redis, 0));

@@ -65,19 +65,23 @@ static bool is_certain(void *arg, const struct votes *votes)
 
 static struct votes delete_on_all(struct rung_env *env, const struct dlock_hold *hold)
 {
-    static const struct question question = {
-        .is_yes = is_one, .is_decided = is_certain, .for_all = true};
+    const struct question question = {
+        .is_yes = is_one, .is_decided = is_certain, .kept = atomic_load(&hold->asked)};
     const char *const argv[] = {"1", hold->key, hold->id, NULL};
     return rung_poll(env, &lua_delete_if_owner, argv, &question, NULL);
 }
 
 /* Deletes what this attempt may have set, on all servers, also those that said no. On a server that
- * is late it follows the attempt's own request, and is not awaited. */
+ * is late it follows the attempt's own request, and is not awaited. The caller's reads are for an
+ * acquire. */
 static void take_back(struct rung_env *env, const struct dlock_hold *hold)
 {
+    struct dlock_batch *reads = env->reads;
+    env->reads = NULL;
     env->awaits = AWAIT_PROMPT;
     delete_on_all(env, hold);
     env->awaits = AWAIT_DECISION;
+    env->reads = reads;
 }
 
 /* Clients that have split the servers between them try again at different times. */
@@ -110,6 +114,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     if (status != DLOCK_OK)
         return status;
     struct votes votes = rung_poll(env, NULL, argv, &question, NULL);
+    atomic_store(&hold->asked, votes.asked);
     if (votes.yes >= votes.needed) {
         atomic_store(&hold->servers, servers_of(votes.said_yes, votes.unanswered));
         hold->renews_soon = votes.yes < votes.servers;
@@ -201,11 +206,12 @@ static bool is_never_decided(void *arg)
  * confirmed the hold, so no other client can have the lock. The answers are awaited, and no other
  * task of the timekeeper ends that wait, so that no release overtakes the request. Returns which
  * servers answered. */
-static uint32_t set_again(struct rung_env *env, const struct dlock_hold *hold, const char *ttl,
+static uint32_t set_again(struct rung_env *env, struct dlock_hold *hold, const char *ttl,
                           uint32_t missing)
 {
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", ttl, NULL};
     uint32_t answered = 0;
+    atomic_fetch_or(&hold->asked, missing);
     redis_go_on(env->redis);
     for (size_t i = 0; i < redis_nodes(env->redis); i++)
         if ((missing >> i & 1) != 0)

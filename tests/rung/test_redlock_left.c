@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `redlock`: what an attempt, a renewal or a release leaves to do on a server, and what becomes of
+ * it.
+ */
+#include "redlock_stage.h"
+#include "waiter.h"
+
+#define LATE 4 /* the server that the tests delay */
+#define OTHER "lock:{other}"
+
+/* ---- Kept releases --------------------------------------------------------------------------- */
+
+/* A server that was not asked for the lock has nothing of it: no release is kept for it. */
+static void only_what_was_asked_is_kept(void **state)
+{
+    (void)state;
+    struct record *trace = record_new();
+    dlock_client *client = client_of_first(
+        SERVERS, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+    dlock *lock = connected(client);
+    server_kill(servers[LATE]);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    for (int i = 0; i < 20; i++)
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+    server_restart(servers[LATE], NULL);
+    record_clear(trace);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, SERVERS);
+    assert_true(record_count(trace, "EVAL") > 0);
+    assert_true(record_count(trace, "had the lock") <= 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(record_count(trace, "had the lock") >= SERVERS / 2 + 1); /* so a release is shown */
+    end(client, lock);
+    record_free(trace);
+}
+
+/* A release that a server refuses for now is sent again. late: its answer comes after the call. */
+static void a_refused_release(bool late)
+{
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, SERVERS);
+    if (late)
+        proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "DEL", NULL, 0);
+    server_refuse_writes(servers[LATE], true);
+    assert_status(dlock_release(hold, NULL), OK);
+    if (late) {
+        eventually(proxy_done(proxies[LATE]));
+        proxy_let_go(proxies[LATE]);
+    }
+    for (int i = 0; i < SERVERS; i++)
+        eventually(exists_on((size_t)i) == (i == LATE));
+    assert_false(holder_of(lock).held);
+    server_refuse_writes(servers[LATE], false);
+    eventually(!holder_of(lock).held && exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
+static void a_refused_release_is_sent_again(void **state)
+{
+    (void)state;
+    a_refused_release(false);
+}
+
+static void a_late_refused_release_is_sent_again(void **state)
+{
+    (void)state;
+    a_refused_release(true);
+}
+
+/* ---- Which connection ------------------------------------------------------------------------ */
+
+static struct waiter *_Atomic blocker; /* has the first connection */
+static pthread_t acquires;
+static _Atomic bool granted;
+
+static void note_granted(void *arg, const char *rung, const char *point)
+{
+    (void)arg;
+    (void)rung;
+    granted |= blocker != NULL && strcmp(point, "acquired") == 0;
+}
+
+/* After the grant the acquire's connection is idle. Then the blocker's becomes the next to be used,
+ * and the grant has come too late. */
+static int64_t late_clock(void)
+{
+    struct waiter *ends = blocker;
+    if (!granted || !pthread_equal(pthread_self(), acquires))
+        return boot_ns();
+    granted = false;
+    blocker = NULL;
+    proxy_let_go(proxies[0]);
+    assert_status(waiter_end(ends), OK);
+    return boot_ns() + 20LL * PATIENCE_MS * NS_PER_MS;
+}
+
+static void a_cleanup_uses_the_connection_of_its_acquire(void **state)
+{
+    (void)state;
+    dlock_client *client =
+        client_behind_proxies(SERVERS, (struct dlock_options){.on_point = note_granted});
+    dlock *lock = connected(client), *other;
+    dlock_batch *reads = dlock_batch_new(); /* which the first server must answer */
+    dlock_hold *hold;
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
+    struct waiter first = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
+    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
+    waiter_start(&first);
+    eventually(proxy_done(proxies[0]));
+    hold = acquired(lock); /* a second connection to each */
+    counted_by(hold, SERVERS);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    struct monitor *monitor = monitor_start(servers[LATE]);
+    proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    blocker = &first;
+    acquires = pthread_self();
+    client->now_ns = late_clock;
+    assert_status(tried(lock, &hold), BUSY);
+    assert_says(dlock_error(), "longer than the time to live");
+    client->now_ns = boot_ns;
+    eventually(proxy_done(proxies[LATE]));
+    eventually(kept_in_the_background(client) == 0);
+    proxy_let_go(proxies[LATE]);
+    eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1 && exist() == 0);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    monitor_free(monitor);
+    dlock_batch_free(reads);
+    dlock_close(other);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* The timekeeper sets the key again on a server that answers late. A release waits for that, though
+ * the timekeeper has something else to do by then. */
+static void no_release_overtakes_what_is_set_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = 9000});
+    dlock *lock = connected(client), *other;
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
+    counted_by(hold, 3);
+    proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    server_text(servers[1], "FLUSHALL");
+    eventually(proxy_done(proxies[1]));
+    struct monitor *monitor = monitor_start(servers[1]);
+    dlock_hold *brief = wanted(other, (struct dlock_want){.ttl_ms = 100, .hold_max_ms = 100});
+    eventually(!dlock_valid(brief)); /* this is to be reported */
+    long_pause(200);
+    struct releaser releaser = {.hold = hold};
+    releaser_start(&releaser);
+    long_pause(200);
+    proxy_let_go(proxies[1]);
+    assert_status(releaser_end(&releaser), OK);
+    eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1 &&
+               monitor_count(monitor, "'DEL', KEYS[1])") >= 1);
+    assert_false(exists_on(1));
+    assert_status(dlock_release(brief, NULL), LOST);
+    monitor_free(monitor);
+    dlock_close(other);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* ---- Attempts -------------------------------------------------------------------------------- */
+
+/* An attempt was refused, and what takes it back is late on one server. A later attempt of the same
+ * call acquires the lock by another connection. The late release finds no key of its own name. */
+static void a_late_take_back_meets_a_later_attempt(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client), *other;
+    dlock_batch *reads = dlock_batch_new();
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
+    for (int i = 0; i < 3; i++)
+        server_text(servers[i], "SET " LOCK " another PX 600000");
+    struct monitor *monitor = monitor_start(servers[LATE]);
+    proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0); /* and what follows it */
+    struct waiter waiter = {.lock = lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
+    waiter_start(&waiter);
+    eventually(proxy_done(proxies[LATE]));
+    struct waiter first = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
+    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
+    waiter_start(&first); /* while the call waits, this takes its connection */
+    eventually(proxy_done(proxies[0]));
+    for (int i = 0; i < 3; i++)
+        server_integer(servers[i], "DEL " LOCK);
+    assert_status(waiter_end(&waiter), OK);
+    eventually(exists_on(LATE) || waiter.hold->servers >> 16 != 0);
+    size_t before = monitor_count(monitor, "EVAL");
+    proxy_let_go(proxies[LATE]);
+    eventually(monitor_count(monitor, "EVAL") > before);
+    eventually(exists_on(LATE));
+    proxy_let_go(proxies[0]);
+    assert_status(waiter_end(&first), OK);
+    assert_true(exists_on(LATE));
+    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    monitor_free(monitor);
+    dlock_batch_free(reads);
+    dlock_close(other);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* After lost answers an attempt is taken back. The caller's reads go with acquires only. */
+static void reads_go_with_acquires(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_batch *reads = dlock_batch_new();
+    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
+    for (int i = 1; i < 3; i++)
+        proxy_plan(proxies[i], PROXY_CUT_REPLY, "NX", NULL, 0);
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.reads = reads});
+    assert_true(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    assert_int_equal(reply_of(reads, 0).kind, DLOCK_REPLY_NIL);
+    assert_int_equal(proxy_requests(proxies[0], "stock"), 2); /* each attempt read once */
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_batch_free(reads);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* The last commands are answered, and then most answers to the release are lost. It is sent again,
+ * and nothing of the last commands is uncertain. */
+static void answered_last_commands_are_certain(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_batch *last = dlock_batch_new();
+    assert_status(dlock_batch_add(last, 2, (const char *const[]){"DECR", "stock"}, NULL), OK);
+    dlock_hold *hold = acquired(lock);
+    for (int i = 1; i < 3; i++)
+        proxy_plan(proxies[i], PROXY_CUT_REPLY, "DEL", NULL, 0);
+    assert_status(dlock_release(hold, last), OK);
+    assert_true(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    assert_int_equal(reply_of(last, 0).integer, -1);
+    eventually(exist() == 0);
+    dlock_batch_free(last);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_what_was_asked_is_kept),
+        cmocka_unit_test(a_refused_release_is_sent_again),
+        cmocka_unit_test(a_late_refused_release_is_sent_again),
+        cmocka_unit_test(a_cleanup_uses_the_connection_of_its_acquire),
+        cmocka_unit_test(no_release_overtakes_what_is_set_again),
+        cmocka_unit_test(a_late_take_back_meets_a_later_attempt),
+        cmocka_unit_test(reads_go_with_acquires),
+        cmocka_unit_test(answered_last_commands_are_certain),
+    };
+    return cmocka_run_group_tests_name("redlock_left", tests, servers_start, servers_stop);
+}
