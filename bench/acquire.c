@@ -3,7 +3,7 @@
  * Measures a lock without contention. It compares acquire and release of every rung with two round
  * trips of PING, in alternating rounds. It also measures dlock_valid.
  *
- *     bench-acquire redis://127.0.0.1:6379/0
+ *     bench-acquire redis://127.0.0.1:6379/0 [more URLs]
  */
 #include "dlock.h"
 
@@ -104,16 +104,21 @@ static void measure_valid(dlock_client *client)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || strcmp(argv[1], "--help") == 0) {
-        fprintf(argc == 2 ? stdout : stderr, "usage: bench-acquire redis://HOST:PORT/DB\n");
+    if (argc < 2 || strcmp(argv[1], "--help") == 0) {
+        fprintf(argc == 2 ? stdout : stderr,
+                "usage: bench-acquire URL [URL URL ...]\n"
+                "URL: redis://HOST:PORT/DB. The first is the server of most rungs; all of them,\n"
+                "3 or 5, are those of a rung that a majority grants.\n");
         return argc == 2 ? 0 : 2;
     }
-    const char *servers[] = {argv[1]};
+    const char *const *servers = (const char *const *)(argv + 1);
     struct dlock_options options = {
         .size = sizeof options, .servers = servers, .server_count = 1, .allow_flawed = true};
-    dlock_client *client = NULL;
+    dlock_client *client = NULL, *several = NULL;
     dlock *none = NULL;
     check(dlock_client_open(&options, &client));
+    options.server_count = (size_t)argc - 1;
+    check(dlock_client_open(&options, &several));
     check(dlock_open(client, "none", "bench:{floor}", &none));
     dlock_batch *ping = dlock_batch_new();
     check(dlock_batch_add(ping, 1, (const char *const[]){"PING"}, NULL));
@@ -122,10 +127,12 @@ int main(int argc, char **argv)
     const struct dlock_rung *rungs = dlock_rungs(&count);
     printf("%-14s %10s %12s %8s\n", "rung", "pair us", "2 PINGs us", "ratio");
     for (size_t i = 0; i < count; i++)
-        measure_rung(client, rungs[i].name, none, ping);
+        if (!rungs[i].quorum || options.server_count > 1)
+            measure_rung(rungs[i].quorum ? several : client, rungs[i].name, none, ping);
     measure_valid(client);
     dlock_batch_free(ping);
     dlock_close(none);
+    dlock_client_close(several);
     dlock_client_close(client);
     return 0;
 }

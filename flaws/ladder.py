@@ -60,7 +60,7 @@ class Rung:
         for kind, how in (("WAIT_LOCAL", "woken in its process"), ("WAIT_CHANNEL", "woken by a message"),
                           ("WAIT_LIST", "woken by a list"), ("WAIT_SIGNALS", "woken by a list")):
             if kind in self.lock.text:
-                return how
+                return f"polls, or {how}" if self.quorum else how
         return "polls" if self.distributed else "never waits"
 
     @property
@@ -128,6 +128,13 @@ def fences():
 
 
 def rungs():
+    """Those that a stage of flaws/ can show. It has one server for the lock, so the rungs that a majority of several
+    grants have no demonstrations and no chapter yet."""
+    return [rung for rung in every() if not rung.lock.quorum]
+
+
+def every():
+    """The whole ladder."""
     ladder = said()
     alone = [Rung(rung) for rung in ladder["rungs"]]
     locks = {rung.name: rung for rung in alone}
@@ -168,7 +175,7 @@ def refresh(inventoryd):
 
 def find(name):
     """The rung, or None."""
-    return next((rung for rung in rungs() if rung.name == name), None)
+    return next((rung for rung in every() if rung.name == name), None)
 
 
 def diff(one, other):

@@ -256,6 +256,8 @@ struct dlock_rung {
     bool handoff;     /* a release hands the lock to the client's longest waiter */
     bool tokens;      /* its holds have fencing tokens, see dlock_token */
     bool shared;      /* it has holds of mode DLOCK_SHARED, see dlock_want */
+    bool quorum;      /* a majority of several servers grants it: the client needs an odd number of
+                         them, 3 to 15. Other rungs need one, if they are distributed */
     const char *adds; /* what it adds to the rung before it */
     const char *flaw; /* what still breaks it */
 };
@@ -332,8 +334,8 @@ struct dlock_options {
      * redis:// or sentinel://; a '?' or '@' in a login of unix; a '?' in a path; a ':' or '@' in
      * a path that does not begin with '/'. An IPv6 host stands in brackets. A port is 1 to
      * 65535, a database 0 to 99999; a path has at most 107 bytes. Up to 16 servers may be given.
-     * `redlock`, which is not on the ladder yet, needs an odd number, 3 to 15; every other rung
-     * needs one. Several servers must be independent masters, and must allow INFO. A replica or
+     * A rung says which it needs, see dlock_rung.quorum: `redlock` an odd number, 3 to 15; every other
+     * rung one. Several servers must be independent masters, and must allow INFO. A replica or
      * a node of a cluster counts as a server that does not answer, and an event says so. An
      * acquire or an inspection answers REFUSED if two are the same process; dlock_error() names
      * them. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's commands, and

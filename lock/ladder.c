@@ -44,6 +44,7 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
         .handoff = (ops->traits & TRAIT_HANDOFF) != 0,
         .tokens = (ops->traits & TRAIT_TOKEN) != 0,
         .shared = (ops->traits & TRAIT_SHARED) != 0,
+        .quorum = (ops->traits & TRAIT_QUORUM) != 0,
         .adds = "",
         .flaw = "",
     };

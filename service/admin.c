@@ -13,6 +13,7 @@
 
 #include <hiredis/hiredis.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,36 @@ void admin_live(struct service *service, struct request *request)
 static const char *not_ready(struct service *service, struct stock *stock, enum redis_role role)
 {
     bool ready = stock_check(stock, service_probe_key(service, role)) == STOCK_OK;
-    outage_hint(service->env.outage, role, ready ? OUTAGE_THERE : OUTAGE_LOOK);
+    outage_hint_about(service->env.outage, role, stock_shown(stock),
+                      ready ? OUTAGE_THERE : OUTAGE_LOOK);
     return ready ? NULL : stock_error(stock);
+}
+
+/* The same for the servers of the lock, on new connections: so many must be ready that one of them
+ * can grant it. They are asked one after the other, until that is decided. */
+static const char *locks_not_ready(struct service *service, const struct lock_servers *locks,
+                                   char text[STOCK_ERROR_MAX])
+{
+    const size_t needed = lock_servers_needed(locks);
+    size_t ready = 0, failed = 0, used = 0;
+    char whys[STOCK_ERROR_MAX - 128] = "";
+    for (size_t i = 0; ready < needed && failed <= locks->count - needed; i++) {
+        struct stock *stock = stock_new(locks->servers[i]);
+        const char *why = stock != NULL ? not_ready(service, stock, locks->role) : "out of memory";
+        ready += why == NULL;
+        failed += why != NULL;
+        if (why != NULL && used < sizeof whys)
+            used += (size_t)snprintf(whys + used, sizeof whys - used, "%s%s", used > 0 ? "; " : "",
+                                     why);
+        stock_free(stock);
+    }
+    if (locks->count == 1)
+        snprintf(text, STOCK_ERROR_MAX, "%s", whys);
+    else
+        snprintf(text, STOCK_ERROR_MAX,
+                 "%zu of the lock's %zu servers are not ready, and %zu are needed: %s", failed,
+                 locks->count, needed, whys);
+    return ready >= needed ? NULL : text;
 }
 
 static void answer_ready(struct service *service, struct request *request, const char *why)
@@ -75,7 +104,8 @@ bool admin_ready(struct service *service, struct sale_worker *worker, struct req
 {
     const struct setting setting = mode_copy(&service->mode);
     const bool asks_lock_server = setting.rung->distributed;
-    struct stock *other = NULL; /* the lock's server, if it is not the stock's */
+    const struct lock_servers *locks = &service->locks[setting.rung->quorum];
+    char text[STOCK_ERROR_MAX];
     bool failing;
     if (!admin_begin_look(&service->readiness, request))
         return false;
@@ -87,12 +117,10 @@ bool admin_ready(struct service *service, struct sale_worker *worker, struct req
         why = "the history cannot be written: the log says why";
     else
         why = not_ready(service, worker->stock, REDIS_STOCK);
-    if (why == NULL && service->lock_server != NULL &&
-        (other = stock_new(service->lock_server)) == NULL)
-        why = "out of memory";
     if (why == NULL && asks_lock_server)
-        why = not_ready(service, other != NULL ? other : worker->stock, REDIS_LOCK);
-    if (!asks_lock_server) /* its metric stays correct */
+        why = locks->apart ? locks_not_ready(service, locks, text)
+                           : not_ready(service, worker->stock, REDIS_LOCK);
+    if (!asks_lock_server || locks->role != REDIS_LOCK) /* its metric stays correct */
         outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
     struct request *next, *waiting = admin_end_look(&service->readiness);
     for (; waiting != NULL; waiting = next) {
@@ -101,7 +129,6 @@ bool admin_ready(struct service *service, struct sale_worker *worker, struct req
         http_answer(waiting);
     }
     answer_ready(service, request, why);
-    stock_free(other);
     return true;
 }
 
@@ -119,8 +146,26 @@ void admin_config(struct service *service, struct request *request)
     answer_object(request, config_json(&service->config));
 }
 
+/* Adds the counts of that client. */
+static void add_stats(struct dlock_stats *sum, const dlock_client *client)
+{
+    enum {
+        FIRST = offsetof(struct dlock_stats, acquired),
+        COUNTS = (sizeof(struct dlock_stats) - FIRST) / sizeof(uint64_t)
+    };
+    struct dlock_stats stats = {.size = sizeof stats};
+    uint64_t counts[COUNTS], more[COUNTS];
+    dlock_client_stats(client, &stats);
+    memcpy(counts, (const char *)sum + FIRST, sizeof counts);
+    memcpy(more, (const char *)&stats + FIRST, sizeof more);
+    for (size_t i = 0; i < COUNTS; i++)
+        counts[i] += more[i];
+    memcpy((char *)sum + FIRST, counts, sizeof counts);
+}
+
 void admin_metrics(struct service *service, struct request *request)
 {
+    const struct lock_servers *several = &service->locks[1];
     struct setting setting = mode_copy(&service->mode);
     struct metrics_now now = {
         .version = DLOCK_VERSION,
@@ -138,7 +183,11 @@ void admin_metrics(struct service *service, struct request *request)
     now.epoch_refused = seen.refused;
     now.epochs_raised = seen.raised;
     now.history_lost = history_lost(service->env.history, &(bool){false});
-    dlock_client_stats(service->env.client, &now.lock);
+    for (size_t i = 0; i < 2; i++)
+        add_stats(&now.lock, service->locks[i].client);
+    now.lock_server_count = several->count;
+    for (size_t i = 0; i < several->count; i++)
+        now.lock_servers[i] = several->names[i];
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
 }
 
@@ -207,6 +256,15 @@ static void add_epoch(cJSON *json, struct epochs *epochs)
     cJSON_AddBoolToObject(epoch, "ours", !seen.refused);
 }
 
+/* The addresses of the servers that the lock is kept on. */
+static void add_servers(cJSON *json, const struct service *service, const struct dlock_rung *rung)
+{
+    const struct lock_servers *locks = &service->locks[rung->quorum];
+    cJSON *servers = cJSON_AddArrayToObject(json, "servers");
+    for (size_t i = 0; i < locks->count && rung->distributed; i++)
+        cJSON_AddItemToArray(servers, cJSON_CreateString(locks->names[i]));
+}
+
 static void answer_setting(struct service *service, struct request *request,
                            const struct setting *setting)
 {
@@ -226,6 +284,7 @@ static void answer_setting(struct service *service, struct request *request,
     } else {
         cJSON_AddNullToObject(json, "history");
     }
+    add_servers(json, service, setting->rung);
     add_epoch(json, &service->epochs);
     cJSON_AddBoolToObject(json, "switching", atomic_load(&service->mode.closed));
     cJSON_AddStringToObject(json, "instance", service->config.instance);
@@ -341,6 +400,14 @@ static bool admin_take_wish(struct service *service, struct request *request, st
     for (const cJSON *member = json->child; valid && member != NULL; member = member->next)
         valid = take_member(request, member, wish);
     cJSON_Delete(json);
+    if (valid && wish->choice.rung != NULL && wish->choice.rung->quorum &&
+        service->locks[1].count == 0) {
+        answer_problem(request, PROBLEM_INVALID_VALUE,
+                       "%s keeps its lock on several independent Redis servers, and this instance "
+                       "has none: start it with --lock-servers URL,URL,URL",
+                       wish->choice.rung->name);
+        return false;
+    }
     if (valid && wish->named_run && service->env.history == NULL) {
         answer_problem(request, PROBLEM_NO_HISTORY,
                        "start the instance with --history FILE, or leave run out");

@@ -7,6 +7,7 @@
 #include "log.h"
 #include "mode.h"
 #include "net.h"
+#include "stock.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -22,7 +23,19 @@
 #define DEFAULT_LOCK "watchdog"
 #endif
 
-enum kind { TEXT, NAME, ADDRESS, ADDRESS_OR_OFF, SERVER, NUMBER, SWITCH, CHOICE, LOCK, WRITE };
+enum kind {
+    TEXT,
+    NAME,
+    ADDRESS,
+    ADDRESS_OR_OFF,
+    SERVER,
+    SERVERS,
+    NUMBER,
+    SWITCH,
+    CHOICE,
+    LOCK,
+    WRITE
+};
 
 struct row {
     const char *flag;
@@ -54,6 +67,10 @@ static const struct row rows[] = {
      "the Redis server of lock and stock"},
     {"lock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),
      "another server for the lock"},
+    {"lock-servers", SERVERS, "URL,URL,URL...: an odd number, 3 to 15, each as for --redis", "", "",
+     0, 0, AT(lock_servers),
+     "the independent Redis servers of a lock that a majority grants: --lock redlock; a comma "
+     "begins a new URL only before a scheme"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
     {"lock-service", NAME, "a name of letters, digits, . _ -", "", "", 0, 64, AT(lock_service),
@@ -250,6 +267,93 @@ static bool is_of_sentinels(const char *url)
     return strncmp(url, "sentinel://", 11) == 0;
 }
 
+/* The length of the list's first URL. A comma begins the next one only before a scheme: a list of
+ * sentinels and a password have commas of their own. */
+static size_t first_url_size(const char *list)
+{
+    static const char *const schemes[] = {"redis://", "rediss://", "unix:", "sentinel://"};
+    for (const char *comma = list; (comma = strchr(comma, ',')) != NULL; comma++)
+        for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+            if (strncmp(comma + 1, schemes[i], strlen(schemes[i])) == 0)
+                return (size_t)(comma - list);
+    return strlen(list);
+}
+
+/* The next URL of the list, which the caller frees; moves *list behind it. NULL: there is no more,
+ * or out of memory, which leaves *list at text. */
+static char *next_url(const char **list)
+{
+    if (**list == '\0')
+        return NULL;
+    const size_t size = first_url_size(*list);
+    char *url = strndup(*list, size);
+    if (url != NULL)
+        *list += size + ((*list)[size] == ',');
+    return url;
+}
+
+static void free_urls(struct config *config)
+{
+    while (config->lock_url_count > 0)
+        free(config->lock_urls[--config->lock_url_count]);
+}
+
+/* A server that is named twice would count as two. */
+static const char *find_twin(const struct config *config)
+{
+    static char name[STOCK_SERVERS_MAX + 1];
+    for (size_t i = 0; i < config->lock_url_count; i++)
+        for (size_t j = 0; j < i; j++)
+            if (stock_server_is_same(config->lock_urls[i], config->lock_urls[j])) {
+                stock_server_name(config->lock_urls[i], name);
+                return name;
+            }
+    return NULL;
+}
+
+/* What was meant as another server's address would be taken for a part of the host. */
+static bool has_comma_in_host(const char *url)
+{
+    const char *at = strrchr(url, '@');
+    return strncmp(url, "redis://", 8) == 0 && strchr(at != NULL ? at : url, ',') != NULL;
+}
+
+/* Reads the list into lock_urls. */
+static bool set_urls(struct config *config, const char *from, const char *list,
+                     char error[CONFIG_ERROR_MAX])
+{
+    const char *why, *rest = list;
+    size_t count = 0;
+    char *url;
+    free_urls(config);
+    for (; (url = next_url(&rest)) != NULL; count++) {
+        const bool has_comma = has_comma_in_host(url);
+        if (has_comma || !is_server(url, &why)) {
+            free(url);
+            return config_wrong(error, "%s: %s", from,
+                                has_comma ? "a comma is followed by no URL; give each server with "
+                                            "its scheme, as in redis://a,redis://b,redis://c"
+                                          : why);
+        }
+        if (config->lock_url_count < LOCK_SERVERS_MAX)
+            config->lock_urls[config->lock_url_count++] = url;
+        else
+            free(url);
+    }
+    if (*rest != '\0')
+        return config_wrong(error, "out of memory");
+    if (list[0] != '\0' && (count < 3 || count % 2 == 0 || count > LOCK_SERVERS_MAX))
+        return config_wrong(error,
+                            "%s: a majority needs an odd number of servers, 3 to %d, and %zu %s "
+                            "given, as in redis://a,redis://b,redis://c",
+                            from, LOCK_SERVERS_MAX, count, count == 1 ? "is" : "are");
+    const char *twin = find_twin(config);
+    return twin == NULL ||
+           config_wrong(error,
+                        "%s: %s is given twice, and would count as two servers; give each one once",
+                        from, twin);
+}
+
 static size_t scheme_size(const char *url)
 {
     return strncmp(url, "redis://", 8) == 0  ? 8
@@ -308,6 +412,10 @@ static bool set_value(struct config *config, const struct row *row, const char *
     case SERVER:
         if (value[0] != '\0' && !is_server(value, &why))
             return config_wrong(error, "%s: %s", from, why);
+        break;
+    case SERVERS:
+        if (!set_urls(config, from, value, error))
+            return false;
         break;
     case TEXT:
         if (strlen(value) > (size_t)row->max)
@@ -540,11 +648,16 @@ static bool add_password(char **url, const char *password, char error[CONFIG_ERR
 static bool add_passwords(struct config *config, char error[CONFIG_ERROR_MAX])
 {
     char password[PASSWORD_MAX + 2] = "";
-    return config->redis_password_file[0] == '\0' ||
-           (read_password("--redis-password-file", config->redis_password_file, password, error) &&
-            add_password(&config->redis, password, error) &&
-            add_password(&config->lock_redis, password, error) &&
-            add_password(&config->stock_redis, password, error));
+    if (config->redis_password_file[0] == '\0')
+        return true;
+    bool added =
+        read_password("--redis-password-file", config->redis_password_file, password, error) &&
+        add_password(&config->redis, password, error) &&
+        add_password(&config->lock_redis, password, error) &&
+        add_password(&config->stock_redis, password, error);
+    for (size_t i = 0; i < config->lock_url_count && added; i++)
+        added = add_password(&config->lock_urls[i], password, error);
+    return added;
 }
 
 static bool read_sentinel_login(struct config *config, char error[CONFIG_ERROR_MAX])
@@ -571,6 +684,11 @@ bool config_read(struct config *config, struct config_request *request, int argc
     config->lock = config->named.rung;
     if (!write_settle(&config->named, WRITE_DECR, &config->write, error))
         return false;
+    if (config->lock->quorum && config->lock_url_count == 0)
+        return config_wrong(error,
+                            "--lock %s keeps its lock on several independent Redis servers: give "
+                            "--lock-servers URL,URL,URL, too",
+                            config->lock->name);
     if (config->redis[0] == '\0')
         return config_wrong(error, "--redis: a server's URL is missing; give %s", SERVER_FORM);
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
@@ -607,8 +725,9 @@ bool config_read(struct config *config, struct config_request *request, int argc
 void config_free(struct config *config)
 {
     for (size_t i = 0; i < ROWS; i++)
-        if (rows[i].kind <= SERVER)
+        if (rows[i].kind <= SERVERS)
             free(*(char **)((char *)config + rows[i].offset));
+    free_urls(config);
     free(config->sentinel_password);
     *config = (struct config){0};
 }
@@ -631,13 +750,24 @@ const char *config_word(const struct config *config, const char *flag)
     return word_at(row->values, *(const int *)(const void *)((const char *)config + row->offset));
 }
 
+static void hide_logins(const struct config *config, char *shown, size_t size)
+{
+    shown[0] = '\0';
+    for (size_t i = 0, used = 0; i < config->lock_url_count && used + 2 < size; i++) {
+        if (i > 0)
+            shown[used++] = ',';
+        hide_login(config->lock_urls[i], shown + used, size - used);
+        used += strlen(shown + used);
+    }
+}
+
 cJSON *config_json(const struct config *config)
 {
     cJSON *json = cJSON_CreateObject();
     for (size_t i = 0; i < ROWS && json != NULL; i++) {
         const void *field = (const char *)config + rows[i].offset;
         const char *flag = rows[i].flag;
-        char name[64], shown[1024];
+        char name[64], shown[4096];
         snprintf(name, sizeof name, "%s", flag);
         for (char *c = name; *c != '\0'; c++)
             if (*c == '-')
@@ -660,6 +790,10 @@ cJSON *config_json(const struct config *config)
             break;
         case SERVER:
             hide_login(*(char *const *)field, shown, sizeof shown);
+            cJSON_AddStringToObject(json, name, shown);
+            break;
+        case SERVERS:
+            hide_logins(config, shown, sizeof shown);
             cJSON_AddStringToObject(json, name, shown);
             break;
         default:

@@ -19,14 +19,19 @@
 enum key_style { KEYS_ITEM, KEYS_ARTICLE };
 enum owner_style { OWNER_THREAD, OWNER_OBJECT };
 
+#define LOCK_SERVERS_MAX 15
+
 struct config {
     char *listen;
     char *admin_listen; /* "off": none */
     char *instance;
     char *redis;
     char *lock_redis;   /* if not given: the value of redis */
-    char *stock_redis;  /* if not given: the value of redis */
-    char *lock_service; /* if not given: the address of lock_redis */
+    char *lock_servers; /* as given, "": none; use lock_urls */
+    char *lock_urls[LOCK_SERVERS_MAX];
+    size_t lock_url_count; /* odd, 3 or more; 0: none were given */
+    char *stock_redis;     /* if not given: the value of redis */
+    char *lock_service;    /* if not given: the addresses of the lock's servers */
     char *redis_password_file;
     char *sentinel_user; /* "": none */
     char *sentinel_password_file;

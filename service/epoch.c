@@ -12,9 +12,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-void epochs_init(struct epochs *epochs, const char *servers)
+void epochs_init(struct epochs *epochs, const char *one, const char *several)
 {
-    *epochs = (struct epochs){.servers = servers};
+    *epochs = (struct epochs){.servers = {one, several}};
     pthread_mutex_init(&epochs->mutex, NULL);
 }
 
@@ -55,7 +55,8 @@ static struct stock_epoch epoch_of(const struct epochs *epochs, const struct dlo
     struct stock_epoch epoch = {0};
     snprintf(epoch.rung, sizeof epoch.rung, "%s", rung->name);
     snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->distributed ? "redis" : "none");
-    snprintf(epoch.servers, sizeof epoch.servers, "%s", rung->distributed ? epochs->servers : "");
+    snprintf(epoch.servers, sizeof epoch.servers, "%s",
+             rung->distributed ? epochs->servers[rung->quorum] : "");
     snprintf(epoch.identity, sizeof epoch.identity, "%s", identity);
     return epoch;
 }

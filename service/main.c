@@ -94,11 +94,14 @@ static int run_service(struct config *config)
         _exit(1);
     }
     close(terminal);
+    const struct dlock_rung *rung = service.config.lock;
     log_unused(&service.config);
     log_event(LOG_INFO, "started",
-              "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s",
-              service.config.lock->name, write_ways[service.config.write].name,
-              config_word(&service.config, "replicas-ack"));
+              "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s%s%s",
+              rung->name, write_ways[service.config.write].name,
+              config_word(&service.config, "replicas-ack"),
+              rung->distributed ? ", lock on " : "",
+              rung->distributed ? service.locks[rung->quorum].all : "");
     while (sigwait(&signals, &number) == 0 && number == SIGHUP)
         service_reopen(&service);
     signal(SIGHUP, SIG_IGN);

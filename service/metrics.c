@@ -5,6 +5,7 @@
 #include "metrics.h"
 
 #include "routes.h"
+#include "text.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -33,7 +34,7 @@ static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
 static atomic_ulong aborted, replayed;
-static atomic_bool redis_away[REDIS_ROLES];
+static atomic_bool redis_away[REDIS_ROLES][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
 
 static pthread_mutex_t items_mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the items */
@@ -111,9 +112,9 @@ void metrics_http(size_t route, enum method method, unsigned status)
             metrics_add(&requests[route][method][i], 1);
 }
 
-void metrics_redis(enum redis_role role, bool up)
+void metrics_redis(enum redis_role role, size_t number, bool up)
 {
-    atomic_store(&redis_away[role], !up);
+    atomic_store(&redis_away[role][number], !up);
 }
 
 void metrics_http_aborted(void)
@@ -184,14 +185,20 @@ static void print_stock(FILE *out)
         metrics_load(&other));
 }
 
-static void print_redis(FILE *out)
+static void print_redis(FILE *out, const struct metrics_now *now)
 {
-    static const char *const roles[REDIS_ROLES] = {"lock", "stock"};
+    static const char *const roles[] = {[REDIS_LOCK] = "lock", [REDIS_STOCK] = "stock"};
     metrics_print_head(out, "inventoryd_redis_up", "gauge",
                        "1: the server was reachable when it was last checked.");
-    for (int role = 0; role < REDIS_ROLES; role++)
+    for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
         fprintf(out, "inventoryd_redis_up{role=\"%s\"} %d\n", roles[role],
-                !atomic_load(&redis_away[role]));
+                !atomic_load(&redis_away[role][0]));
+    for (size_t i = 0; i < now->lock_server_count; i++) {
+        char name[2 * STOCK_SERVERS_MAX];
+        text_quote(name, sizeof name, now->lock_servers[i]);
+        fprintf(out, "inventoryd_redis_up{role=\"lock_servers\",server=\"%s\"} %d\n", name,
+                !atomic_load(&redis_away[REDIS_LOCK_SERVERS][i]));
+    }
 }
 
 static void print_requests(FILE *out)
@@ -287,7 +294,7 @@ char *metrics_print(const struct metrics_now *now)
                          metrics_load(&replayed));
     print_stock(out);
     print_locks(out, &now->lock);
-    print_redis(out);
+    print_redis(out, now);
     metrics_print_single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
                          now->queue_depth);
     metrics_print_single(out, "inventoryd_queue_limit", "gauge", "Requests that may wait at most.",

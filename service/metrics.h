@@ -22,8 +22,9 @@ void metrics_held(int64_t took_ns);
 /* Sets the stock of an existing item, as this instance's latest sale, PUT, restock or guarded read
  * saw it. */
 void metrics_stock(const char *item, int64_t left);
-/* Sets whether the server of that role was reachable when it was last checked. */
-void metrics_redis(enum redis_role role, bool up);
+/* Sets whether a server of that role was reachable when it was last checked. number: among several
+ * of that role; else 0. */
+void metrics_redis(enum redis_role role, size_t number, bool up);
 /* Counts an answer. route: its number in the table of routes. */
 void metrics_http(size_t route, enum method method, unsigned status);
 void metrics_http_aborted(void);
@@ -41,7 +42,9 @@ struct metrics_now {
     uint64_t epoch; /* the stock's; 0: not seen */
     bool epoch_refused;
     unsigned long epochs_raised;
-    uint64_t history_lost; /* lines */
+    uint64_t history_lost;                      /* lines */
+    const char *lock_servers[LOCK_SERVERS_MAX]; /* the addresses, by number */
+    size_t lock_server_count;
     struct dlock_stats lock;
 };
 /* Allocated; NULL when out of memory. */

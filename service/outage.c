@@ -5,6 +5,7 @@
 #include "outage.h"
 
 #include "../lock/clock.h"
+#include "config.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -13,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -21,10 +23,14 @@
 #define CHECK_LATER_MS 250 /* while it is away and its waits have ended */
 #define CHECK_SUSPECTED_MS 1000 /* while it answers, but a connection to it failed or was refused */
 
+#define OUTAGE_WHY_MAX 160
+
 struct server {
     struct outage *outage;
     enum redis_role role;
-    struct stock *stock; /* the thread's connection */
+    size_t number;            /* among those of its role */
+    struct stock *stock;      /* the thread's connection */
+    char why[OUTAGE_WHY_MAX]; /* while it is away: what its latest check found */
     const char *key;
     pthread_t thread;
     bool started;
@@ -49,15 +55,28 @@ struct outage {
     pthread_cond_t changed;
     bool ending;
     bool waits_ended;
-    struct server servers[REDIS_ROLES];
+    struct server servers[REDIS_LOCK_SERVERS]; /* by role */
+    struct server lock_servers[LOCK_SERVERS_MAX];
+    size_t lock_server_count;
     /* for waits that begin now, by the servers that they need */
     struct patience *patience[REDIS_ROLES];
 };
 
-/* If one server has both roles, only servers[REDIS_LOCK] is used. */
-static struct server *server_of(struct outage *outage, enum redis_role role)
+/* The servers of that role. If one server has both roles, only servers[REDIS_LOCK] is used. */
+static struct server *servers_of(struct outage *outage, enum redis_role role, size_t *count)
 {
-    return &outage->servers[outage->apart ? role : REDIS_LOCK];
+    *count = role == REDIS_LOCK_SERVERS ? outage->lock_server_count : 1;
+    return role == REDIS_LOCK_SERVERS ? outage->lock_servers
+                                      : &outage->servers[outage->apart ? role : REDIS_LOCK];
+}
+
+/* The n-th of all servers that are checked; NULL: there are no more. */
+static struct server *outage_server(struct outage *outage, size_t n)
+{
+    const size_t single = outage->apart ? REDIS_LOCK_SERVERS : 1;
+    if (n < single)
+        return &outage->servers[n];
+    return n - single < outage->lock_server_count ? &outage->lock_servers[n - single] : NULL;
 }
 
 /* ---- Patience -------------------------------------------------------------------------------- */
@@ -120,7 +139,24 @@ static void end_waits(struct outage *outage, enum redis_role needs, enum redis_r
 
 bool outage_lasts(struct outage *outage, enum redis_role role)
 {
-    return atomic_load(&server_of(outage, role)->lasts);
+    size_t count, lasting = 0;
+    struct server *servers = servers_of(outage, role, &count);
+    for (size_t i = 0; i < count; i++)
+        lasting += atomic_load(&servers[i].lasts);
+    return 2 * lasting > count; /* no majority is left */
+}
+
+void outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size)
+{
+    size_t count, used = 0;
+    text[0] = '\0';
+    pthread_mutex_lock(&outage->mutex);
+    struct server *servers = servers_of(outage, role, &count);
+    for (size_t i = 0; i < count && used < size; i++)
+        if (servers[i].away)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? "; " : "",
+                                     servers[i].why);
+    pthread_mutex_unlock(&outage->mutex);
 }
 
 static int64_t ms_since(int64_t ns)
@@ -131,21 +167,25 @@ static int64_t ms_since(int64_t ns)
 /* Logs that the server is away, or is back. */
 static void outage_log(const struct server *server, bool there)
 {
-    char back[160];
+    const bool several = server->role == REDIS_LOCK_SERVERS;
+    const bool both = !several && !server->outage->apart;
+    char back[160], name[OUTAGE_WHY_MAX];
+    snprintf(name, sizeof name, several ? "%s: " : "", stock_shown(server->stock));
     snprintf(back, sizeof back,
-             "it accepts writes; it was away for %" PRId64
-             " ms, and sales were refused for %" PRId64 " ms of them",
+             several ? "it accepts writes; it was away for %" PRId64 " ms"
+                     : "it accepts writes; it was away for %" PRId64
+                       " ms, and sales were refused for %" PRId64 " ms of them",
              ms_since(server->away_ns), server->refused_ns / NS_PER_MS);
     static const char *const words[REDIS_ROLES][2] = {
         [REDIS_LOCK] = {"lock-server-lost", "lock-server-restored"},
-        [REDIS_STOCK] = {"stock-server-lost", "stock-server-restored"}};
-    static const char *const both[2] = {"redis-server-lost", "redis-server-restored"};
-    const bool apart = server->outage->apart;
-    log_event(LOG_WARNING, apart ? words[server->role][there] : both[there], "%s",
-              there ? back : stock_error(server->stock));
-    metrics_redis(server->role, there);
-    if (!apart)
-        metrics_redis(REDIS_STOCK, there);
+        [REDIS_STOCK] = {"stock-server-lost", "stock-server-restored"},
+        [REDIS_LOCK_SERVERS] = {"lock-server-lost", "lock-server-restored"}};
+    static const char *const of_both[2] = {"redis-server-lost", "redis-server-restored"};
+    log_event(LOG_WARNING, both ? of_both[there] : words[server->role][there], "%s%s",
+              there ? name : "", there ? back : stock_error(server->stock));
+    metrics_redis(server->role, server->number, there);
+    if (both)
+        metrics_redis(REDIS_STOCK, 0, there);
 }
 
 /* SHUT: the server answers, but refuses this new connection. Connections that sales already have
@@ -156,6 +196,8 @@ enum check_result { THERE, SHUT, AWAY };
 static void outage_set_result(struct server *server, enum check_result result, int64_t begun_ns)
 {
     const bool there = result == THERE;
+    if (!there)
+        snprintf(server->why, sizeof server->why, "%s", stock_error(server->stock));
     int64_t next_ns = INT64_MAX;
     if (result != AWAY && atomic_exchange(&server->lasts, false))
         server->refused_ns += mono_ns() - server->lasts_ns;
@@ -183,10 +225,9 @@ static void outage_set_result(struct server *server, enum check_result result, i
     server->next_check_ns = min_ns(server->next_check_ns, next_ns);
 }
 
-void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint)
+/* The mutex is held. */
+static void hint_server(struct server *server, enum outage_hint hint)
 {
-    struct server *server = server_of(outage, role);
-    pthread_mutex_lock(&outage->mutex);
     if (hint == OUTAGE_LOST || hint == OUTAGE_RESTORED)
         server->suspected = hint == OUTAGE_LOST;
     if (hint == OUTAGE_THERE)
@@ -196,8 +237,33 @@ void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint h
     } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
         server->next_check_ns =
             min_ns(server->next_check_ns, server->last_check_ns + CHECK_MS * NS_PER_MS);
-        pthread_cond_broadcast(&outage->changed);
+        pthread_cond_broadcast(&server->outage->changed);
     }
+}
+
+void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint)
+{
+    outage_hint_about(outage, role, "", hint);
+}
+
+static bool is_about(const struct server *server, const char *text)
+{
+    const char *url = stock_shown(server->stock);
+    const size_t size = strlen(url);
+    return strncmp(text, url, size) == 0 && (text[size] == ':' || text[size] == '\0');
+}
+
+void outage_hint_about(struct outage *outage, enum redis_role role, const char *text,
+                       enum outage_hint hint)
+{
+    size_t count, named = 0;
+    struct server *servers = servers_of(outage, role, &count);
+    pthread_mutex_lock(&outage->mutex);
+    for (size_t i = 0; i < count; i++)
+        named += is_about(&servers[i], text);
+    for (size_t i = 0; i < count; i++)
+        if (named == 0 || is_about(&servers[i], text))
+            hint_server(&servers[i], hint);
     pthread_mutex_unlock(&outage->mutex);
 }
 
@@ -210,6 +276,20 @@ static enum check_result outage_probe(struct server *server, bool first)
     return stock_refused(server->stock) ? SHUT : AWAY;
 }
 
+/* The server has been away for --fail-fast-ms. The mutex is held. */
+static void outage_end_waits_for(struct server *server)
+{
+    struct outage *outage = server->outage;
+    const bool of_stock =
+        server->role == REDIS_STOCK || (server->role == REDIS_LOCK && !outage->apart);
+    if (!outage_lasts(outage, server->role)) /* a majority is left */
+        return;
+    end_waits(outage, server->role, server->role);
+    for (int needs = 0; needs < REDIS_ROLES && of_stock; needs++)
+        if (needs != (int)server->role)
+            end_waits(outage, (enum redis_role)needs, REDIS_STOCK);
+}
+
 /* Checks the server. The mutex is held, but not while the server is probed. */
 static void outage_check(struct server *server)
 {
@@ -219,9 +299,7 @@ static void outage_check(struct server *server)
     if (!atomic_load(&server->lasts) && begun_ns >= server->ends_ns) {
         atomic_store(&server->lasts, true);
         server->lasts_ns = begun_ns;
-        end_waits(outage, REDIS_LOCK, server->role);
-        if (server->role == REDIS_STOCK || !outage->apart)
-            end_waits(outage, REDIS_STOCK, REDIS_STOCK);
+        outage_end_waits_for(server);
     }
     if (!atomic_load(&server->lasts)) /* the check ends at the latest when the waits do */
         timeout_ns = min_ns(timeout_ns, min_ns(outage->fail_fast_ns, server->ends_ns - begun_ns));
@@ -268,17 +346,16 @@ static void *outage_run(void *arg)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static bool outage_prepare(struct outage *outage, enum redis_role role,
-                           const struct outage_options *options)
+static bool outage_prepare(struct outage *outage, struct server *server, enum redis_role role,
+                           struct stock_server *stock_server, const char *key)
 {
-    struct server *server = &outage->servers[role];
     server->outage = outage;
     server->role = role;
-    server->key = options->keys[role];
+    server->key = key;
     server->ends_ns = INT64_MAX;
     /* At once: a later check then has a connection, and the metric is correct from the start. */
     server->next_check_ns = 0;
-    server->stock = stock_new(options->servers[role]);
+    server->stock = stock_new(stock_server);
     if (server->stock != NULL)
         stock_end_by(server->stock, outage->end_fd);
     return server->stock != NULL;
@@ -298,8 +375,17 @@ struct outage *outage_new(const struct outage_options *options)
     bool complete = outage->end_fd >= 0;
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         complete = (outage->patience[needs] = patience_new()) != NULL && complete;
-    for (int role = 0; role < REDIS_ROLES; role++)
-        complete = outage_prepare(outage, (enum redis_role)role, options) && complete;
+    for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
+        complete = outage_prepare(outage, &outage->servers[role], (enum redis_role)role,
+                                  options->servers[role], options->keys[role]) &&
+                   complete;
+    for (size_t i = 0; i < options->lock_server_count; i++) {
+        struct server *server = &outage->lock_servers[outage->lock_server_count++];
+        server->number = i;
+        complete = outage_prepare(outage, server, REDIS_LOCK_SERVERS, options->lock_servers[i],
+                                  options->keys[REDIS_LOCK]) &&
+                   complete;
+    }
     if (complete)
         return outage;
     outage_free(outage);
@@ -308,8 +394,8 @@ struct outage *outage_new(const struct outage_options *options)
 
 bool outage_start(struct outage *outage)
 {
-    for (int role = 0; role < (outage->apart ? REDIS_ROLES : 1); role++) {
-        struct server *server = &outage->servers[role];
+    struct server *server;
+    for (size_t i = 0; (server = outage_server(outage, i)) != NULL; i++) {
         server->started = pthread_create(&server->thread, NULL, outage_run, server) == 0;
         if (!server->started)
             return false;
@@ -327,11 +413,14 @@ void outage_free(struct outage *outage)
     pthread_mutex_unlock(&outage->mutex);
     if (outage->end_fd >= 0)
         eventfd_write(outage->end_fd, 1);
-    for (int role = 0; role < REDIS_ROLES; role++) {
-        if (outage->servers[role].started)
-            pthread_join(outage->servers[role].thread, NULL);
+    struct server *server;
+    for (size_t i = 0; (server = outage_server(outage, i)) != NULL; i++)
+        if (server->started)
+            pthread_join(server->thread, NULL);
+    for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
         stock_free(outage->servers[role].stock);
-    }
+    for (size_t i = 0; i < outage->lock_server_count; i++)
+        stock_free(outage->lock_servers[i].stock);
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         if (outage->patience[needs] != NULL)
             outage_give_back(outage->patience[needs]);

@@ -3,7 +3,8 @@
  * Whether a Redis server is away. Each server has a thread that checks it when something hints at
  * an outage. The check decides, not the hint. When a server has been away for --fail-fast-ms, the
  * waits of all sales end. Later sales are refused at once, until it accepts writes again. A server
- * that answers but refuses a new connection ends no wait: existing connections may still work.
+ * that answers but refuses a new connection ends no wait: existing connections may still work. Of
+ * the servers of --lock-servers, so many must be away that no majority is left.
  */
 #ifndef OUTAGE_H
 #define OUTAGE_H
@@ -27,10 +28,12 @@ struct outage;
 struct outage_options {
     int64_t fail_fast_ms;
     int64_t redis_timeout_ms;
-    /* By role; the same server twice if it has both. Each is checked on its own connection, by a
-     * write of its key that changes nothing. */
-    struct stock_server *servers[REDIS_ROLES];
-    const char *keys[REDIS_ROLES];
+    /* By role, except REDIS_LOCK_SERVERS; the same server twice if it has both. Each is checked on
+     * its own connection, by a write of its key that changes nothing. */
+    struct stock_server *servers[REDIS_LOCK_SERVERS];
+    struct stock_server *const *lock_servers; /* of REDIS_LOCK_SERVERS, with REDIS_LOCK's key */
+    size_t lock_server_count;                 /* 0: there are none */
+    const char *keys[REDIS_LOCK_SERVERS];
 };
 /* NULL: out of memory or descriptors. */
 struct outage *outage_new(const struct outage_options *options);
@@ -51,11 +54,17 @@ enum outage_hint {
     OUTAGE_THERE,
 };
 void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint);
-/* True: the server has been away for --fail-fast-ms. Send it nothing. */
+/* The same, but about one of several servers: the one whose URL, without its login, the text begins
+ * with. All of them if it is no URL of theirs. */
+void outage_hint_about(struct outage *outage, enum redis_role role, const char *text,
+                       enum outage_hint hint);
+/* True: the server, or a majority of several, has been away for --fail-fast-ms. Send it nothing. */
 bool outage_lasts(struct outage *outage, enum redis_role role);
+/* Says of each server of that role that is away what was wrong at its latest check. */
+void outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size);
 
-/* Call it before a wait begins, and outage_give_back when the wait has ended. needs: REDIS_LOCK
- * means both servers, REDIS_STOCK the stock's alone. */
+/* Call it before a wait begins, and outage_give_back when the wait has ended. needs: REDIS_STOCK
+ * means the stock's server alone; any other role those of that role, and the stock's. */
 struct patience *outage_patience(struct outage *outage, enum redis_role needs);
 void outage_give_back(struct patience *patience);
 /* Cancels all waits, also those that begin later. */

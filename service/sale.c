@@ -81,7 +81,7 @@ static enum sale_step enter_late(struct sale_worker *worker, struct sale *sale)
 static enum sale_step read_aside(struct sale_worker *worker, struct sale *sale)
 {
     if (find_keys(worker->env, sale) &&
-        !section_end_by_outage(sale, section_away_stock(worker->env)))
+        !section_end_by_outage(worker->env, sale, section_away_stock(worker->env)))
         section_read(worker, sale, NULL, &sale->left);
     return STEP_OVER;
 }
@@ -100,7 +100,8 @@ static bool sale_open_lock(const struct sale_env *env, struct sale *sale)
         return true;
     dlock_close(lock_owner->lock);
     lock_owner->lock = NULL;
-    if (dlock_open(env->client, rung->name, sale->lock_name, &lock_owner->lock) == DLOCK_OK)
+    if (dlock_open(sale_locks(env)->client, rung->name, sale->lock_name, &lock_owner->lock) ==
+        DLOCK_OK)
         return true;
     section_end(sale, SALE_INTERNAL, dlock_error());
     return false;
@@ -133,8 +134,9 @@ static enum dlock_mode first_mode(const struct sale_env *env, const struct sale 
 /* Which server is away that a sale needs; REDIS_ROLES: none. */
 static enum redis_role sale_server_away(const struct sale_env *env)
 {
-    bool lasts = env->mode->now.rung->distributed && outage_lasts(env->outage, REDIS_LOCK);
-    return lasts ? REDIS_LOCK : section_away_stock(env);
+    const enum redis_role role = sale_locks(env)->role;
+    bool lasts = env->mode->now.rung->distributed && outage_lasts(env->outage, role);
+    return lasts ? role : section_away_stock(env);
 }
 
 static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
@@ -143,9 +145,9 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
     const int64_t begins_ns = mono_ns();
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->mode = first_mode(env, sale);
-    enum redis_role needs = env->mode->now.rung->distributed ? REDIS_LOCK : REDIS_STOCK;
+    enum redis_role needs = env->mode->now.rung->distributed ? sale_locks(env)->role : REDIS_STOCK;
     sale->patience = outage_patience(env->outage, needs);
-    if (!take_lock_owner(env, sale) || section_end_by_outage(sale, sale_server_away(env)))
+    if (!take_lock_owner(env, sale) || section_end_by_outage(env, sale, sale_server_away(env)))
         return STEP_END;
     if (sale->result != SALE_SOLD) /* sale_enter has refused it */
         return STEP_END;
@@ -244,7 +246,7 @@ static void read_alone(struct sale_worker *worker, struct sale *sale)
 
 static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *sale)
 {
-    if (section_end_by_outage(sale, section_away_stock(worker->env)))
+    if (section_end_by_outage(worker->env, sale, section_away_stock(worker->env)))
         return STEP_LEAVE;
     if (sale->purpose == SALE_READ)
         read_alone(worker, sale);
@@ -335,7 +337,7 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
 
 bool sale_refuse_by_outage(const struct sale_env *env, struct sale *sale)
 {
-    if (sale->step != STEP_BEGIN || !section_end_by_outage(sale, sale_server_away(env)))
+    if (sale->step != STEP_BEGIN || !section_end_by_outage(env, sale, sale_server_away(env)))
         return false;
     sale_end_early(env, sale);
     return true;

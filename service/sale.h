@@ -20,6 +20,7 @@
 #include "outage.h"
 #include "stock.h"
 #include "lock_owner.h"
+#include "lock_servers.h"
 
 #include <stdatomic.h>
 
@@ -103,9 +104,8 @@ struct sale_driver {
 struct sale_env {
     const struct config *config;
     struct mode *mode;
-    dlock_client *client;
+    struct lock_servers *locks[2]; /* by dlock_rung.quorum; the second may be NULL: not given */
     struct stock_server *stock_server;
-    bool apart; /* lock and stock are on different servers; a lock on several servers always is */
     struct history *history; /* or NULL */
     const int *codes;        /* by enum sale_result: the code that the history records */
     struct outage *outage;
@@ -189,6 +189,12 @@ struct sale {
 
 bool sale_is_item(const char *item);
 
+/* The servers of the locks, under the current setting. For a sale in flight. */
+static inline const struct lock_servers *sale_locks(const struct sale_env *env)
+{
+    return env->locks[env->mode->now.rung->quorum];
+}
+
 /* Counts the sale in and records its invoke. If a switch is under way, that happens later, in
  * STEP_ENTER. Does not block. */
 void sale_arrive(const struct sale_env *env, struct sale *sale);
@@ -202,8 +208,8 @@ bool sale_refuse_by_outage(const struct sale_env *env, struct sale *sale);
 enum sale_progress { SALE_OVER, SALE_WAITING };
 enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale);
 
-/* For dlock_options.on_event: an event of a sale's hold, or of the lock's server. arg: the struct
- * sale_env. */
+/* For dlock_options.on_event: an event of a sale's hold, or of a lock's server. arg: the struct
+ * lock_servers. */
 void sale_on_event(void *arg, const struct dlock_event *event);
 /* For dlock_options.on_trace, and the stock's on_trace. arg: the history. */
 void sale_on_trace(void *arg, const struct dlock_trace *trace);

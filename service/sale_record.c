@@ -117,13 +117,15 @@ void sale_on_trace(void *arg, const struct dlock_trace *trace)
 
 void sale_on_event(void *arg, const struct dlock_event *event)
 {
-    const struct sale_env *env = arg;
+    const struct lock_servers *locks = arg;
+    const struct sale_env *env = locks->env;
     struct history *history = env->history;
     const struct holder *holder = event->user;
     char reason[160];
     if (event->name == NULL) {
-        outage_hint(env->outage, REDIS_LOCK,
-                    event->kind == DLOCK_EVENT_CONNECTION_RESTORED ? OUTAGE_RESTORED : OUTAGE_LOST);
+        outage_hint_about(env->outage, locks->role, event->reason,
+                          event->kind == DLOCK_EVENT_CONNECTION_RESTORED ? OUTAGE_RESTORED
+                                                                         : OUTAGE_LOST);
         if (event->kind == DLOCK_EVENT_CONNECTION_REFUSED)
             log_event(LOG_WARNING, "lock-server-refuses", "%s", event->reason);
         return;

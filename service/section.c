@@ -38,14 +38,23 @@ enum redis_role section_away_stock(const struct sale_env *env)
     return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
 }
 
-bool section_end_by_outage(struct sale *sale, enum redis_role role)
+bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum redis_role role)
 {
+    char away[STOCK_ERROR_MAX - 128], detail[STOCK_ERROR_MAX];
     if (role == REDIS_LOCK)
         section_end(sale, SALE_LOCK_UNAVAILABLE,
                     "the lock's server is away; the instance keeps trying to reach it");
     else if (role == REDIS_STOCK)
         section_end(sale, SALE_STOCK_UNAVAILABLE,
                     "the stock's server is away; the instance keeps trying to reach it");
+    else if (role == REDIS_LOCK_SERVERS) {
+        outage_say_away(env->outage, role, away, sizeof away);
+        snprintf(detail, sizeof detail,
+                 "too many of the lock's servers are away (%s); the instance keeps trying to reach "
+                 "them",
+                 away);
+        section_end(sale, SALE_LOCK_UNAVAILABLE, detail);
+    }
     return role != REDIS_ROLES;
 }
 
@@ -58,14 +67,14 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
         section_end(sale, SALE_LOCK_TIMEOUT, error);
         break;
     case DLOCK_CANCELLED:
-        if (!section_end_by_outage(sale, (enum redis_role)atomic_load(&sale->patience->role)))
+        if (!section_end_by_outage(env, sale, (enum redis_role)atomic_load(&sale->patience->role)))
             section_end(sale, SALE_DRAINING,
                         "the instance began to shut down while the sale waited for the lock");
         break;
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
     case DLOCK_REFUSED:
-        outage_hint(env->outage, REDIS_LOCK, OUTAGE_LOOK);
+        outage_hint(env->outage, sale_locks(env)->role, OUTAGE_LOOK);
         section_end(sale, SALE_LOCK_UNAVAILABLE, error);
         break;
     case DLOCK_LIMIT:
@@ -103,7 +112,7 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
     if (!write_is_fenced(write))
         return NULL;
     enum fence_kind kind = write == WRITE_FENCED_TEXTBOOK ? FENCE_LAST_WRITE
-                           : env->apart                   ? FENCE_LAST_READ
+                           : sale_locks(env)->apart       ? FENCE_LAST_READ
                                                           : FENCE_NEWEST;
     snprintf(room->lock_key, sizeof room->lock_key,
              strchr(sale->lock_name, '{') != NULL ? "dlock:token:%s" : "dlock:token={%s}",

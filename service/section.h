@@ -17,7 +17,7 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
                          const char *error);
 /* The same, because the server of that role is away. REDIS_ROLES: none is; returns false, and the
  * sale continues. */
-bool section_end_by_outage(struct sale *sale, enum redis_role role);
+bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum redis_role role);
 /* REDIS_STOCK if the stock's server is away, otherwise REDIS_ROLES: none. */
 enum redis_role section_away_stock(const struct sale_env *env);
 

@@ -293,7 +293,7 @@ enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
 
 enum sale_step selling_decide(struct sale_worker *worker, struct sale *sale)
 {
-    if (section_end_by_outage(sale, section_away_stock(worker->env)) ||
+    if (section_end_by_outage(worker->env, sale, section_away_stock(worker->env)) ||
         !section_may_go_on(worker->env, sale))
         return STEP_LEAVE;
     return section_point(sale, "before_write", STEP_WRITE);

@@ -88,8 +88,9 @@ static struct workers *start_workers(struct service *service, size_t threads, si
 static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
 {
     struct rlimit limit;
-    rlim_t needed =
-        (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers + OTHER_DESCRIPTORS);
+    const int64_t per_worker = 2 + (int64_t)config->lock_url_count; /* a connection a server */
+    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS +
+                             per_worker * config->workers + OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return service_wrong(error, strerror(errno));
     if (limit.rlim_cur >= needed)
@@ -150,9 +151,9 @@ static void service_on_connection(void *arg, bool works)
 const char *service_probe_key(const struct service *service, enum redis_role role)
 {
     bool article = service->config.keys == KEYS_ARTICLE;
-    if (role == REDIS_LOCK)
-        return article ? "redisLock" : "lock:{readyz}";
-    return article ? "inventory" : "inventory:{readyz}";
+    if (role == REDIS_STOCK)
+        return article ? "inventory" : "inventory:{readyz}";
+    return article ? "redisLock" : "lock:{readyz}";
 }
 
 static const char *or_null(const char *text)
@@ -160,7 +161,22 @@ static const char *or_null(const char *text)
     return text[0] != '\0' ? text : NULL;
 }
 
-/* Starts the stock's server, the lock's if it is another one, and the threads that check them. */
+/* The servers of the locks: the single one, and those of --lock-servers if there are any. */
+static bool start_locks(struct service *service, char error[SERVICE_ERROR_MAX])
+{
+    const size_t given = service->config.lock_url_count > 0 ? 2 : 1;
+    for (size_t several = 0; several < given; several++) {
+        struct lock_servers *locks = &service->locks[several];
+        locks->env = &service->env;
+        service->env.locks[several] = locks;
+        if (!lock_servers_init(locks, &service->config, several == 1, service->stock_server, error,
+                               SERVICE_ERROR_MAX))
+            return false;
+    }
+    return true;
+}
+
+/* Starts the stock's server, the locks', and the threads that check them. */
 static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
@@ -175,21 +191,17 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .on_connection = service_on_connection,
                                     .on_connection_arg = &service->env.outage};
     service->stock_server = service->env.stock_server = stock_server_new(&options);
-    service->env.apart = strcmp(config->lock_redis, config->stock_redis) != 0;
-    if (service->env.apart)
-        service->lock_server = stock_server_new(
-            &(struct stock_options){.url = config->lock_redis,
-                                    .timeout_ms = config->redis_timeout_ms,
-                                    .sentinel_user = options.sentinel_user,
-                                    .sentinel_password = options.sentinel_password});
-    if (service->stock_server == NULL || (service->env.apart && service->lock_server == NULL))
+    if (service->stock_server == NULL)
         return service_wrong(error, "out of memory");
-    struct stock_server *lock_server =
-        service->env.apart ? service->lock_server : service->stock_server;
+    if (!start_locks(service, error))
+        return false;
     service->env.outage = outage_new(&(struct outage_options){
         .fail_fast_ms = config->fail_fast_ms,
         .redis_timeout_ms = config->redis_timeout_ms,
-        .servers = {[REDIS_LOCK] = lock_server, [REDIS_STOCK] = service->stock_server},
+        .servers =
+            {[REDIS_LOCK] = service->locks[0].servers[0], [REDIS_STOCK] = service->stock_server},
+        .lock_servers = service->locks[1].servers,
+        .lock_server_count = service->locks[1].count,
         .keys = {[REDIS_LOCK] = service_probe_key(service, REDIS_LOCK),
                  [REDIS_STOCK] = service_probe_key(service, REDIS_STOCK)}});
     bool started = service->env.outage != NULL && outage_start(service->env.outage);
@@ -212,9 +224,9 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     pthread_mutex_init(&service->readiness.mutex, NULL);
     atomic_init(&service->waiting, 0);
     atomic_init(&service->changes, 0);
-    stock_server_name(config->lock_redis, service->lock_servers);
-    epochs_init(&service->epochs,
-                config->lock_service[0] != '\0' ? config->lock_service : service->lock_servers);
+    const bool named = config->lock_service[0] != '\0';
+    epochs_init(&service->epochs, named ? config->lock_service : service->locks[0].all,
+                named ? config->lock_service : service->locks[1].all);
     service->env = (struct sale_env){.config = config,
                                      .epochs = &service->epochs,
                                      .mode = &service->mode,
@@ -232,8 +244,6 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         return false;
     struct dlock_options options = {
         .size = sizeof options,
-        .servers = (const char *const[]){config->lock_redis},
-        .server_count = 1,
         .connect_timeout_ms = config->redis_timeout_ms,
         .command_timeout_ms = config->redis_timeout_ms,
         .ttl_ms = config->ttl_ms,
@@ -250,14 +260,14 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .sentinel_password = or_null(config->sentinel_password),
         .allow_flawed = true, /* this service demonstrates the flaws */
         .on_event = sale_on_event,
-        .on_event_arg = &service->env,
         .on_point = config->enable_failpoints ? failpoints_on_point : NULL,
         .on_point_arg = service->env.failpoints,
         .on_trace = config->history_commands ? sale_on_trace : NULL,
         .on_trace_arg = service->env.history,
     };
-    if (dlock_client_open(&options, &service->env.client) != DLOCK_OK)
-        return service_wrong(error, dlock_error());
+    for (size_t several = 0; several < 2 && service->locks[several].count > 0; several++)
+        if (!lock_servers_open(&service->locks[several], config, &options))
+            return service_wrong(error, dlock_error());
     service->sales = start_workers(service, (size_t)config->workers, (size_t)config->queue);
     service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE);
     service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE);
@@ -440,10 +450,12 @@ void service_stop(struct service *service)
     lock_owner_pool_free(&service->lock_owner_pool);
     idempotency_destroy(&service->keys);
     pthread_mutex_destroy(&service->readiness.mutex);
-    dlock_client_close(service->env.client);
+    for (size_t several = 0; several < 2; several++)
+        lock_servers_close(&service->locks[several]);
     outage_free(service->env.outage);
+    for (size_t several = 0; several < 2; several++)
+        lock_servers_free(&service->locks[several]);
     stock_server_free(service->stock_server);
-    stock_server_free(service->lock_server);
     history_close(service->env.history);
     failpoints_free(service->env.failpoints);
     epochs_destroy(&service->epochs);

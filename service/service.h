@@ -14,7 +14,7 @@
  *   failpoints  one, if there are failpoints: it ends stays
  *   outages     one for each Redis server: it checks whether the server is away
  *   history     one, if there is a history: it detects stalls of the machine
- *   library     those of one lock client, see docs/design/threads.md
+ *   library     those of one lock client, see docs/design/threads.md; of two with --lock-servers
  *   main        waits for signals
  *
  * A request belongs to one of them at a time. workers_push() gives it to a worker, http_answer()
@@ -41,13 +41,11 @@ struct service {
     struct sale_env env;
     struct lock_owner_pool lock_owner_pool;
     struct epochs epochs;
-    char lock_servers[STOCK_SERVERS_MAX + 1]; /* see epochs.servers */
-    struct idempotency keys;                  /* keys of sales in flight */
-    atomic_long waiting;                      /* acquires not answered yet; see env.waiting */
-    atomic_long changes;                      /* changes of the stock that are not answered yet */
+    struct lock_servers locks[2]; /* by dlock_rung.quorum; the second counts 0 if none are given */
+    struct idempotency keys;      /* keys of sales in flight */
+    atomic_long waiting;          /* acquires not answered yet; see env.waiting */
+    atomic_long changes;          /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
-    /* only to check whether it is away; NULL: it is stock_server */
-    struct stock_server *lock_server;
     struct workers *sales;
     struct workers *reads;
     struct workers *aside;

@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a Redis server is used for; one server may have both roles. */
-enum redis_role { REDIS_LOCK, REDIS_STOCK, REDIS_ROLES };
+/* What a Redis server is used for; one server may have several roles. REDIS_LOCK is the server of a
+ * lock that is kept on one; REDIS_LOCK_SERVERS are those of a lock that a majority grants. */
+enum redis_role { REDIS_LOCK, REDIS_STOCK, REDIS_LOCK_SERVERS, REDIS_ROLES };
 
 enum stock_status {
     STOCK_OK,
@@ -50,6 +51,8 @@ void stock_server_free(struct stock_server *server);
  * valid. */
 #define STOCK_SERVERS_MAX 512
 void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1]);
+/* Whether the two URLs name the same server, whatever their logins, databases and spellings. */
+bool stock_server_is_same(const char *one, const char *two);
 
 #define STOCK_ERROR_MAX 512 /* of a sentence; as long as dlock_error() */
 
@@ -198,6 +201,8 @@ struct stock_once {
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept);
 
+/* The server's URL without its login. Any thread may ask. */
+const char *stock_shown(const struct stock *stock);
 /* A sentence about the latest call that was not STOCK_OK. */
 const char *stock_error(const struct stock *stock);
 /* After STOCK_STALE: the token that the fence compared with; 0: not known. */

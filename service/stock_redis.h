@@ -36,8 +36,6 @@ enum stock_status stock_unreadable(struct stock *stock);
 bool stock_is_connected(const struct stock *stock);
 /* The first word of the error that answered the latest command; "": none. */
 const char *stock_code(const struct stock *stock);
-/* The server's address, for messages. */
-const char *stock_shown(const struct stock *stock);
 
 /* Reads a key's number from the reply to a read: STOCK_OK, STOCK_MISSING or STOCK_INVALID. */
 enum stock_status stock_to_number(struct stock *stock, const char *key, const redisReply *reply,

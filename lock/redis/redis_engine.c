@@ -128,12 +128,15 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
         return fail(DLOCK_INVALID, "rung '%s' works with %s, and the client's servers are Redis",
                     ops->name, ops->engine->name);
     if (servers > 1 && (ops->traits & (TRAIT_QUORUM | TRAIT_SERVERLESS)) == 0)
-        return fail(DLOCK_INVALID, "'%s' works with one server; the client has %zu", ops->name,
-                    servers);
+        return fail(DLOCK_INVALID,
+                    "'%s' works with one server, and the client has %zu; open a client with one of "
+                    "them for it",
+                    ops->name, servers);
     if ((servers < 3 || servers % 2 == 0) && (ops->traits & TRAIT_QUORUM) != 0)
         return fail(DLOCK_INVALID,
-                    "'%s' needs an odd number of servers, 3 to %d; the client has %zu", ops->name,
-                    SERVERS_MAX - 1, servers);
+                    "'%s' needs an odd number of servers, 3 to %d, and the client has %zu; open a "
+                    "client with so many for it",
+                    ops->name, SERVERS_MAX - 1, servers);
     return DLOCK_OK;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * redlock -- SET NX PX on several independent masters; a majority of them grants the lock.
- * ADDS   a server that fails or is replaced does not lose the lock
+ * ADDS   a majority of several servers: one that fails loses no lock
  * FLAW   a process that is frozen beyond its hold still writes; a server whose clock jumps, or that
  *        comes back empty, takes its vote back, and a bare majority has none to spare
+ * CURE   fenced
  * NEXT   fenced
  * COST   2 rounds of one command to each server, side by side
  *

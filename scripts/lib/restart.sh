@@ -362,7 +362,7 @@ shop_restart() {
     ((SHOP_COUNT > 1)) ||
         fail "the shop has one instance: nobody would serve buyers while it restarts." \
             "scripts/shop up --instances 2 starts two"
-    redis_answers || fail "Redis does not answer on port $SHOP_REDIS_PORT"
+    redis_answers "$SHOP_REDIS_PORT" || fail "Redis does not answer on port $SHOP_REDIS_PORT"
     nginx_serves || fail "nginx does not answer on port $SHOP_OPERATORS_PORT"
     for ((i = 0; i < SHOP_COUNT; i++)); do
         if is_behind "$(shop_name "$i")"; then

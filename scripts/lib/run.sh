@@ -323,6 +323,21 @@ ladder_tokens() {
     said_of_rungs 's/^{"name": "\([^"]*\)".*"tokens": true.*/\1/p'
 }
 
+# The rungs that a majority of several servers grants, a line each.
+ladder_quorums() {
+    said_of_rungs 's/^{"name": "\([^"]*\)".*"quorum": true.*/\1/p'
+}
+
+# need_lock_servers RUNG:WRITE...: whether a row needs several servers for its lock.
+need_lock_servers() {
+    local row quorums
+    quorums=$(ladder_quorums)
+    for row; do
+        ! grep --quiet --line-regexp --fixed-strings "${row%:*}" <<<"$quorums" || return 0
+    done
+    return 1
+}
+
 # What --lock takes, a line each.
 ladder_locks() {
     ladder_rungs

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
-# A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback.
+# A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback; and three more
+# redis-servers if a lock needs several.
 # nginx listens on two ports: one for buyers, one for operators, who set the stock.
 # Needs common.sh and nginx.sh. nginx's port identifies a shop. What was started is recorded in
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
@@ -10,11 +11,13 @@
 #   load        locked while a load runs
 #   left-out/   a file an instance that nginx may leave out, with its lock, and one if it is behind (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
-#   redis/ nginx/ *.log
+#   redis/ lock1/ ... nginx/ *.log
 
 SHOP_PORT=8888
 SHOP_OPERATORS_PORT= # nginx's for operators; "": the next one
 SHOP_REDIS_PORT=7000
+SHOP_LOCK_PORT=    # the first of the redis-servers for a lock that a majority grants; "": there are none
+SHOP_LOCK_SERVERS=3
 SHOP_BASE=8000     # the first instance; its admin listener is on the next port
 SHOP_STEP=1000     # from one instance to the next: 8000, 9000, 10000 ...
 SHOP_COUNT=2
@@ -44,6 +47,11 @@ shop_folder() {
 
 shop_name() {
     printf '%s' "${SHOP_NAMES:$1:1}"
+}
+
+# The ports of the lock's own servers, one a line.
+shop_lock_ports() {
+    [[ -z $SHOP_LOCK_PORT ]] || seq "$SHOP_LOCK_PORT" $((SHOP_LOCK_PORT + SHOP_LOCK_SERVERS - 1))
 }
 
 shop_instance_port() {
@@ -93,6 +101,8 @@ say_remedy() {
         return 0
     elif [[ $1 == redis ]]; then
         say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
+    elif [[ $1 == lock[0-9] ]]; then
+        say "the lock's server $1 has ended, and has forgotten its vote: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == nginx || $(shop_setting count) == 1 ]]; then
         say "$1 has ended: scripts/shop down --port $SHOP_PORT, then up; what Redis holds is gone then"
     else
@@ -107,7 +117,7 @@ shop_setting() {
 
 shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
-        "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
+        "lock=$SHOP_LOCK_PORT" "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
     printf 'folder=%s\n' "$PWD"
     env | sed -n 's/^INVENTORYD_/environment=&/p'
@@ -117,6 +127,7 @@ shop_write_settings() {
 shop_read_settings() {
     SHOP_OPERATORS_PORT=$(shop_setting operators)
     SHOP_REDIS_PORT=$(shop_setting redis)
+    SHOP_LOCK_PORT=$(shop_setting lock)
     SHOP_TOKEN_FILE=$(shop_setting token)
     SHOP_BASE=$(shop_setting base)
     SHOP_STEP=$(shop_setting step)
@@ -164,6 +175,9 @@ shop_check() {
     need_free_port "$SHOP_PORT" nginx --port
     need_free_port "$SHOP_OPERATORS_PORT" "nginx's operators" --operators-port
     need_free_port "$SHOP_REDIS_PORT" redis-server --redis-port
+    for i in $(shop_lock_ports); do
+        need_free_port "$i" "a lock's redis-server" --lock-port
+    done
     for ((i = 0; i < SHOP_COUNT; i++)); do
         need_free_port "$(shop_instance_port "$i")" "instance $(shop_name "$i")" --base-port
         need_free_port $(($(shop_instance_port "$i") + 1)) \
@@ -181,6 +195,9 @@ shop_check_ports() {
     local -A taken=([$SHOP_PORT]='--port (nginx)')
     claim_port "$SHOP_OPERATORS_PORT" "--operators-port (nginx's operators)"
     claim_port "$SHOP_REDIS_PORT" '--redis-port (redis-server)'
+    for port in $(shop_lock_ports); do
+        claim_port "$port" "--lock-port (a lock's redis-server)"
+    done
     for ((i = 0; i < SHOP_COUNT; i++)); do
         port=$(shop_instance_port "$i")
         claim_port "$port" "--base-port (instance $(shop_name "$i"))"
@@ -214,8 +231,9 @@ start_and_record() {
     exec {go}>&-
 }
 
+# redis_answers PORT
 redis_answers() {
-    [[ $(timeout 5 redis-cli -h 127.0.0.1 -p "$SHOP_REDIS_PORT" ping 2>/dev/null) == PONG ]]
+    [[ $(timeout 5 redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null) == PONG ]]
 }
 
 # instance_ready PORT: the instance that listens there
@@ -232,7 +250,7 @@ nginx_answers() {
 # part_is_up NAME PORT
 part_is_up() {
     case $1 in
-    redis) redis_answers ;;
+    redis | lock[0-9]) redis_answers "$2" ;;
     nginx) nginx_answers ;;
     *) instance_ready "$2" ;;
     esac
@@ -252,10 +270,11 @@ part_is_up_or_gone() {
     part_is_up "$1" "$4" || process_is_gone "$2" "$3"
 }
 
+# start_redis NAME PORT
 start_redis() {
     local folder conf=()
     folder=$(shop_folder)
-    mkdir -p "$folder/redis"
+    mkdir -p "$folder/$1"
     # Without the user's configuration file, nothing is kept on disk. noeviction: an evicted lock key
     # would be a lost lock.
     if [[ -n $SHOP_REDIS_CONF ]]; then
@@ -263,20 +282,30 @@ start_redis() {
     else
         conf=(--save '' --appendonly no --maxmemory-policy noeviction)
     fi
-    start_part redis "$SHOP_REDIS_PORT" "$folder/redis.log" redis-server "${conf[@]}" \
-        --bind 127.0.0.1 --port "$SHOP_REDIS_PORT" --dir "$folder/redis" --daemonize no
+    start_part "$1" "$2" "$folder/$1.log" redis-server "${conf[@]}" \
+        --bind 127.0.0.1 --port "$2" --dir "$folder/$1" --daemonize no
+}
+
+start_redis_servers() {
+    local port count=0
+    start_redis redis "$SHOP_REDIS_PORT"
+    for port in $(shop_lock_ports); do
+        count=$((count + 1))
+        start_redis "lock$count" "$port"
+    done
 }
 
 # instance_command I [OPTION...]: sets COMMAND, which starts the instance with the options of `up` and then
 # OPTION. The user's options stand last, so that one without its value does not take an option of the shop's.
 instance_command() {
-    local port redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0
+    local port redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0 locks
     port=$(shop_instance_port "$1")
+    locks=$(shop_lock_ports | sed 's|^|redis://127.0.0.1:|' | paste --serial --delimiters ,)
     COMMAND=("$LADDER_BUILD/service/inventoryd"
         --instance "$(shop_name "$1")" --listen "127.0.0.1:$port"
         --admin-listen "127.0.0.1:$((port + 1))" --admin-writes
         --admin-token-file "$SHOP_TOKEN_FILE"
-        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis"
+        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" ${locks:+--lock-servers "$locks"}
         --history "$(shop_folder)/history/history-$(shop_name "$1").jsonl"
         "${SHOP_OPTIONS[@]}" "${@:2}")
 }
@@ -358,10 +387,10 @@ shop_up() {
     exec 9>"$folder/guard"
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     need_no_shop
-    rm -rf "${folder:?}"/{parts,settings,left-out,redis,nginx,history,*.log}
+    rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],nginx,history,*.log}
     shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
-    start_redis
+    start_redis_servers
     shop_each await_part
     start_instances
     shop_each await_part

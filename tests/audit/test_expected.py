@@ -36,7 +36,7 @@ RUNGS = {rung.name: (rung.lock.name, rung.write or "set") for rung in the_ladder
 
 def ladder():
     """The rungs that are a file of their own."""
-    return [rung.name for rung in the_ladder.rungs() if not rung.write]
+    return [rung for rung in the_ladder.every() if not rung.write]
 
 
 def fits(cell, *run):
@@ -55,8 +55,9 @@ def test_one_cell_speaks_for_each_run():
     worlds, wanted = {}, {}
     for rung, write, instances, stock in itertools.product(
             ladder(), the_ladder.writes(), ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
-        if named.why_not(named.rung(rung), write):
+        if named.why_not(rung, write):
             continue
+        rung = rung.name
         matching = [cell for cell in table if fits(cell, rung, write, instances, stock)]
         assert len(matching) == 1, (rung, write, instances, stock)
         used.add(matching[0])

@@ -8,6 +8,7 @@ import pathlib
 import pytest
 
 import ladder
+from redis_server import Redis
 from stage import LOCK_KEY, Stage
 from waiting import wait_until
 
@@ -23,8 +24,11 @@ class Burst:
     def __init__(self, stage, lock_apart=False):
         self.stage = stage
         stage.open(lock_apart, durable=not lock_apart)
-        self.a = stage.instance("a", TTL_MS, *FLAGS)
-        self.b = stage.instance("b", TTL_MS, *FLAGS)
+        self.lock_servers = [Redis(stage.folder / f"lock{number}", spawn=stage.spawn)
+                             for number in range(3 if stage.rung.quorum else 0)]
+        flags = (*FLAGS, "--lock-servers", ",".join(server.url for server in self.lock_servers))
+        self.a = stage.instance("a", TTL_MS, *flags)
+        self.b = stage.instance("b", TTL_MS, *flags)
         self.before = {}
 
     @property
@@ -108,7 +112,7 @@ def burst(request, tmp_path):
         yield Burst(stage)
 
 
-@on("watchdog", "notify", "fair", "read_write", "fenced")
+@on("watchdog", "notify", "fair", "read_write", "redlock", "fenced")
 def test_nothing_happens(burst):
     burst.begin()
     assert burst.judge() == []
@@ -168,6 +172,54 @@ def test_a_waiter_dies(burst):
     burst.begin()
     burst.kill(burst.b, "b dies, whatever it was doing")
     assert burst.judge() == []
+
+
+@on("redlock")
+def test_the_holder_dies_and_its_lock_expires(burst):
+    burst.hold_up()
+    for _ in range(SALES):
+        burst.a.sell()
+        burst.b.sell()
+    burst.all_have_come()
+    assert burst.sold(burst.b) == 0
+    burst.kill(burst.a, "a dies inside its section")
+    assert burst.judge() == []
+
+
+# ---- One of several lock servers -------------------------------------------------------------------
+
+
+@on("redlock")
+def test_a_lock_server_dies(burst):
+    burst.begin()
+    burst.note("redis_lost")
+    burst.lock_servers[0].kill()
+    wait_until(lambda: burst.grew(burst.a, "redis_lost") or burst.grew(burst.b, "redis_lost"), "who sells notices it")
+    assert burst.judge() == []
+
+
+@on("redlock")
+def test_a_lock_server_hangs(burst):
+    burst.begin()
+    burst.lock_servers[0].freeze()
+    sold = burst.sold(burst.a) + burst.sold(burst.b)
+    wait_until(lambda: burst.sold(burst.a) + burst.sold(burst.b) > sold + 10, "the two others grant it")
+    burst.lock_servers[0].thaw()
+    assert burst.judge() == []
+
+
+@on("redlock")
+def test_two_lock_servers_are_away_for_a_while(burst):
+    """No majority is left: nothing is sold, and afterwards the sales go on. What the two had is expired by then."""
+    burst.begin()
+    for server in burst.lock_servers[:2]:
+        server.freeze()
+    burst.note("attempts")
+    wait_until(lambda: burst.grew(burst.a, "attempts") or burst.grew(burst.b, "attempts"), "the lock is asked for")
+    for server in burst.lock_servers[:2]:
+        server.thaw()
+    odd = burst.judge()
+    assert len(odd) < SALES, odd
 
 
 # ---- Something between them and Redis --------------------------------------------------------------

@@ -45,6 +45,7 @@ class Ports:
         self.nginx = self.first + 1
         self.operators = self.first + 2
         self.redis = self.first + 3
+        self.lock = self.first + 4  # and the two next: a lock's own servers
         self.base = self.first + 10
 
     def instance(self, number):
@@ -55,8 +56,12 @@ class Ports:
         return ["--port", self.nginx, "--redis-port", self.redis, "--base-port", self.base,
                 "--port-step", STEP]
 
+    @property
+    def lock_option(self):
+        return ["--lock-port", self.lock]
+
     def all(self, instances=2):
-        ports = [self.nginx, self.operators, self.redis]
+        ports = [self.nginx, self.operators, self.redis, self.lock, self.lock + 1, self.lock + 2]
         for number in range(instances):
             ports += [self.instance(number), self.instance(number) + 1]
         return ports

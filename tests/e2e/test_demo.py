@@ -52,6 +52,13 @@ def test_it_tells_the_story_and_ends_what_it_started(place):
     place.check_nothing_is_left()
 
 
+def test_a_lock_on_three_servers(place):
+    demo = place.demo(*SMALL, "--lock", "redlock", *place.ports.lock_option)
+    assert demo.code == 0, demo
+    assert [row[:6] for row in rows(demo.out)] == [["redlock", "set", "60", "40", "0", "0"], ["redlock", "decr", "60", "40", "0", "0"]]
+    place.check_nothing_is_left()
+
+
 def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     demo = place.demo("--lock", "watchdog", "--write", "set", "--stock", "20", "--items", "3",
                       "--requests", "90", "--instances", "3", "--work-ms", "2")

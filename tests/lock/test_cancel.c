@@ -93,7 +93,7 @@ static void cancelled_before_the_call(void **state)
 static void cancelled_before_a_nested_call(void **state)
 {
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     (void)state;
     dlock_client *client = new_client();
     dlock_cancel *cancel = dlock_cancel_new();

@@ -120,7 +120,7 @@ static void every_rung_says_who_holds_it(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         struct answered once = {0}, late = {0};
@@ -419,7 +419,7 @@ static void every_rung_says_the_type(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         char its[32];
@@ -451,7 +451,7 @@ static void every_call_says_the_type(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         struct dlock_holder holder = {.size = sizeof holder};

@@ -22,7 +22,7 @@ static void assert_up_to(int64_t value, int64_t most)
 static void each_hold_has_its_own(void **state)
 {
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     (void)state;
     for (size_t i = 0; i < count; i++) {
         struct stage stage;

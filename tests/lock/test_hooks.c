@@ -193,7 +193,7 @@ static void what_each_rung_sends_and_passes(void **state)
 {
     (void)state;
     size_t count;
-    dlock_rungs(&count);
+    single_rungs(&count);
     assert_int_equal(count, sizeof sending / sizeof sending[0]);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
@@ -344,7 +344,7 @@ static void inspected(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         struct dlock_holder holder = {.size = sizeof holder};

@@ -26,7 +26,7 @@ static void is_one_for_all(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         if (!rungs[i].tokens)
             continue;

@@ -193,7 +193,7 @@ static void all_keys_in_one_slot(void **state)
     static const char *const cluster[] = {"--cluster-enabled", "yes", NULL};
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     struct server *outside = server;
     server = server_start(cluster);
     server_text(server, "CLUSTER ADDSLOTSRANGE 0 16383");
@@ -339,7 +339,7 @@ static void a_flawed_rung_meets_another_type(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         char type[16];
         if (!rungs[i].flawed || !rungs[i].distributed)

@@ -60,7 +60,7 @@ static void on_each(bool expires, int64_t ttl_ms, void (*body)(struct stage *sta
 {
     static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
     size_t count, called = 0;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < 2 * count; i++) {
         struct stage stage;
         if (rungs[i / 2].expires != expires)
@@ -300,7 +300,7 @@ static void every_rung_knows_it_after_a_stop(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stopped stopped = {.rung = rungs[i].name};
         if (!rungs[i].expires)

@@ -194,7 +194,7 @@ static void a_started_acquire_that_was_had_or_not(void **state)
     static const enum proxy_act acts[] = {PROXY_CUT_REPLY, PROXY_CUT_REQUEST};
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < 2 * count; i++) {
         struct stage stage;
         struct started started = {0};

@@ -135,7 +135,7 @@ static void a_later_holder_keeps_the_lock(void **state)
     static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < 8 * count; i++) {
         const struct dlock_rung *rung = &rungs[i / 8];
         bool nested = (i & 1) != 0;

@@ -51,6 +51,7 @@ static void the_ladder(void **state)
         {"fair", false, true, true, true},
         {"rw_counter", true, false, false, false},
         {"read_write", false, true, true, true},
+        {"redlock", false, true, true, false},
     };
     (void)state;
     size_t count;
@@ -62,6 +63,7 @@ static void the_ladder(void **state)
         assert_int_equal(rungs[i].expires, expected[i].expires);
         assert_int_equal(rungs[i].renewed, expected[i].renewed);
         assert_int_equal(rungs[i].reentrant, expected[i].reentrant);
+        assert_int_equal(rungs[i].quorum, strcmp(rungs[i].name, "redlock") == 0);
         assert_true(strlen(rungs[i].adds) > 0 && strlen(rungs[i].flaw) > 0);
         assert_ptr_equal(dlock_rung_find(rungs[i].name), &rungs[i]);
     }
@@ -77,9 +79,9 @@ static void no_such_rung_lists_those_there_are(void **state)
     dlock *lock = (dlock *)&lock;
     size_t count;
     const struct dlock_rung *rungs = dlock_rungs(&count);
-    assert_status(dlock_open(client, "redlock", "lock:a", &lock), INVALID);
+    assert_status(dlock_open(client, "redlocks", "lock:a", &lock), INVALID);
     assert_null(lock);
-    assert_says(dlock_error(), "there is no rung 'redlock'; there are owner_lua, reentrant, ");
+    assert_says(dlock_error(), "there is no rung 'redlocks'; there are owner_lua, reentrant, ");
     const char *teaching = strstr(dlock_error(), " and, flawed, kept for teaching: none, local, ");
     assert_non_null(teaching);
     for (size_t i = 0; i < count; i++) {
@@ -103,7 +105,9 @@ static void flawed_rungs_must_be_asked_for(void **state)
     for (size_t i = 0; i < count; i++) {
         dlock *lock;
         dlock_status status = dlock_open(client, rungs[i].name, "lock:a", &lock);
-        assert_int_equal(status, rungs[i].flawed ? DLOCK_FLAWED : DLOCK_OK);
+        assert_int_equal(status, rungs[i].flawed   ? DLOCK_FLAWED
+                                 : rungs[i].quorum ? DLOCK_INVALID
+                                                   : DLOCK_OK);
         if (status == DLOCK_FLAWED) {
             assert_null(lock);
             assert_says(dlock_error(), rungs[i].flaw);
@@ -145,20 +149,41 @@ static void names_have_1_to_512_bytes(void **state)
     dlock_client_close(client);
 }
 
-static void one_server_for_these_rungs(void **state)
+static void a_rung_works_with_one_server_or_with_several(void **state)
 {
     (void)state;
-    const char *const two[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2"};
-    struct dlock_options options = {
-        .size = sizeof options, .servers = two, .server_count = 2, .allow_flawed = true};
-    dlock_client *client;
-    dlock *lock;
-    assert_status(dlock_client_open(&options, &client), OK);
-    assert_status(dlock_open(client, "watchdog", "lock:a", &lock), INVALID);
-    assert_says(dlock_error(), "'watchdog' works with one server; the client has 2");
-    assert_status(dlock_open(client, "local", "lock:a", &lock), OK);
-    dlock_close(lock);
-    dlock_client_close(client);
+    const char *const urls[] = {"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3",
+                                "redis://127.0.0.1:4", "redis://127.0.0.1:5"};
+    size_t count;
+    const struct dlock_rung *rungs = dlock_rungs(&count);
+    for (size_t servers = 1; servers <= 5; servers++) {
+        char part[160];
+        dlock_client *client;
+        assert_status(
+            dlock_client_open(&(struct dlock_options){.size = sizeof(struct dlock_options),
+                                                      .servers = urls,
+                                                      .server_count = servers,
+                                                      .allow_flawed = true},
+                              &client),
+            OK);
+        for (size_t i = 0; i < count; i++) {
+            dlock *lock;
+            bool right = rungs[i].quorum ? servers >= 3 && servers % 2 == 1
+                                         : servers == 1 || !rungs[i].distributed;
+            dlock_status status = dlock_open(client, rungs[i].name, "lock:a", &lock);
+            assert_int_equal(status, right ? DLOCK_OK : DLOCK_INVALID);
+            snprintf(part, sizeof part,
+                     rungs[i].quorum ? "'%s' needs an odd number of servers, 3 to 15, and the "
+                                       "client has %zu; open a client with so many"
+                                     : "'%s' works with one server, and the client has %zu; open a "
+                                       "client with one of them",
+                     rungs[i].name, servers);
+            if (!right)
+                assert_says(dlock_error(), part);
+            dlock_close(lock);
+        }
+        dlock_client_close(client);
+    }
 }
 
 static void a_client_has_a_uuid(void **state)
@@ -224,7 +249,7 @@ int main(void)
         cmocka_unit_test(no_such_rung_lists_those_there_are),
         cmocka_unit_test(flawed_rungs_must_be_asked_for),
         cmocka_unit_test(names_have_1_to_512_bytes),
-        cmocka_unit_test(one_server_for_these_rungs),
+        cmocka_unit_test(a_rung_works_with_one_server_or_with_several),
         cmocka_unit_test(a_client_has_a_uuid),
         cmocka_unit_test(no_descriptor_is_left),
     };

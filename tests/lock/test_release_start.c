@@ -22,7 +22,7 @@ static void every_rung(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         struct started released = {0};

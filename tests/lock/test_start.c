@@ -71,7 +71,7 @@ static void every_rung(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         struct started had = {.release = true};
@@ -96,7 +96,7 @@ static void every_rung_that_keeps_out(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++) {
         struct stage stage;
         struct started once = {0}, late = {0}, had = {.release = true};

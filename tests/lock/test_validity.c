@@ -91,7 +91,7 @@ static void on_each(void (*body)(struct stage *stage))
 {
     static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < 2 * count; i++) {
         struct stage stage;
         if (!rungs[i / 2].expires)
@@ -141,7 +141,7 @@ static void before_the_servers_key(void **state)
     static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     server_text(server, "FLUSHALL");
     for (size_t i = 0; i < 2 * count; i++) {
         if (!rungs[i / 2].expires)
@@ -249,7 +249,7 @@ static void a_renewal_counts_from_before_its_send(void **state)
 {
     (void)state;
     size_t count;
-    const struct dlock_rung *rungs = dlock_rungs(&count);
+    const struct dlock_rung *rungs = single_rungs(&count);
     for (size_t i = 0; i < count; i++)
         if (rungs[i].renewed)
             renewal_on_its_way(rungs[i].name);

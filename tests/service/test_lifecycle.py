@@ -41,7 +41,7 @@ def test_defaults():
     assert settings == {
         "listen": "127.0.0.1:8000", "admin_listen": "127.0.0.1:8001", "instance": "a",
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
-        "stock_redis": "redis://127.0.0.1:6379/0", "lock_service": "", "redis_password_file": "", "replicas_ack": "none", "replicas": 0,
+        "lock_servers": "", "stock_redis": "redis://127.0.0.1:6379/0", "lock_service": "", "redis_password_file": "", "replicas_ack": "none", "replicas": 0,
         "sentinel_user": "", "sentinel_password_file": "", "lock": settings["lock"], "write": "decr",
         "check_hold": False, "guard_reads": False,
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,

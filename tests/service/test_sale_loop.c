@@ -182,7 +182,9 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
     struct lock_owner_pool owners;
     struct epochs epochs;
     atomic_long waiting = 0;
+    struct lock_servers locks = {.role = REDIS_LOCK, .count = 1};
     struct sale_env env = {.config = &config,
+                           .locks = {&locks, NULL},
                            .mode = &mode,
                            .codes = codes,
                            .lock_owner_pool = &owners,
@@ -190,7 +192,7 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
                            .waiting = &waiting};
     mode_init(&mode, &setting);
     lock_owner_pool_init(&owners);
-    epochs_init(&epochs, "here");
+    epochs_init(&epochs, "here", "");
     env.stock_server = stock_server_new(
         &(struct stock_options){.url = config.stock_redis, .timeout_ms = PATIENCE_MS});
     env.outage = outage_new(&(struct outage_options){
@@ -206,7 +208,7 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
                                                   .connect_timeout_ms = PATIENCE_MS,
                                                   .command_timeout_ms = PATIENCE_MS,
                                                   .allow_flawed = true},
-                          &env.client),
+                          &locks.client),
         DLOCK_OK);
     struct sale_worker *worker = sale_worker_new(&env);
     my_loop.fd = eventfd(0, EFD_CLOEXEC);
@@ -231,7 +233,7 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
     close(my_loop.fd);
     sale_worker_free(worker);
     lock_owner_pool_free(&owners);
-    dlock_client_close(env.client);
+    dlock_client_close(locks.client);
     outage_free(env.outage);
     stock_server_free(env.stock_server);
     epochs_destroy(&epochs);

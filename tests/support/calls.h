@@ -64,6 +64,20 @@ static inline dlock_status client_open(const char *url, struct dlock_options opt
     return dlock_client_open(&options, client);
 }
 
+/* The rungs of the ladder that work with one server, in its order. Tests whose stage has one server
+ * take these; tests/rung/test_redlock*.c are about the others. */
+static inline const struct dlock_rung *single_rungs(size_t *count)
+{
+    static struct dlock_rung single[64];
+    size_t all;
+    const struct dlock_rung *rungs = dlock_rungs(&all);
+    *count = 0;
+    for (size_t i = 0; i < all && *count < sizeof single / sizeof single[0]; i++)
+        if (!rungs[i].quorum)
+            single[(*count)++] = rungs[i];
+    return single;
+}
+
 static inline dlock_client *client_of(const char *url, struct dlock_options options)
 {
     dlock_client *client;

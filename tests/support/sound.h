@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scenarios that every sound rung must pass: one test for each rung, so that a failure names its
- * rung.
+ * Scenarios that every sound rung of one server must pass: one test for each rung, so that a
+ * failure names its rung.
  */
 #ifndef TESTS_SOUND_H
 #define TESTS_SOUND_H
@@ -53,7 +53,7 @@ static inline int run_scenarios(const char *group, const struct scenario *scenar
     static struct CMUnitTest tests[SCENARIO_TESTS_MAX];
     static char names[SCENARIO_TESTS_MAX][96];
     size_t rung_count, test_count = 0;
-    const struct dlock_rung *rungs = dlock_rungs(&rung_count);
+    const struct dlock_rung *rungs = single_rungs(&rung_count);
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < rung_count; j++) {
             const struct scenario *scenario = &scenarios[i];

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The servers that locks are kept on. A rung keeps its locks on one server, that of --lock-redis, or
+ * a majority grants them, of those of --lock-servers (dlock_rung.quorum). An instance may have both,
+ * and be switched from one to the other. Each has a client of the library of its own.
+ */
+#ifndef LOCK_SERVERS_H
+#define LOCK_SERVERS_H
+
+#include "config.h"
+#include "stock.h"
+
+struct sale_env;
+
+struct lock_servers {
+    const struct sale_env *env;
+    enum redis_role role;
+    dlock_client *client;
+    /* The stock is on another server. Several servers always count as that, even if the stock's is
+     * one of them: no script of the stock can read a majority's tokens. */
+    bool apart;
+    size_t count;
+    /* Only to check whether they are away. With a single one that is not `apart`: the stock's. */
+    struct stock_server *servers[LOCK_SERVERS_MAX];
+    char *names[LOCK_SERVERS_MAX];   /* their addresses, as stock_server_name gives them */
+    char all[STOCK_SERVERS_MAX + 1]; /* the names, sorted, with commas between them */
+};
+
+/* Sets what does not need the library: the servers and their names. stock_server: the stock's.
+ * False: error[] says why. Call lock_servers_free in either case. */
+bool lock_servers_init(struct lock_servers *locks, const struct config *config, bool several,
+                       struct stock_server *stock_server, char *error, size_t error_size);
+/* Opens the client; it connects when a lock is first acquired. options: all but the servers. False:
+ * dlock_error() says why. */
+bool lock_servers_open(struct lock_servers *locks, const struct config *config,
+                       const struct dlock_options *options);
+void lock_servers_close(struct lock_servers *locks);
+void lock_servers_free(struct lock_servers *locks);
+
+/* How many of them a lock needs. */
+size_t lock_servers_needed(const struct lock_servers *locks);
+
+#endif

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lock that a majority of several servers grants: how they are named, what a dead one changes, and the switch from a
+lock on one server to it and back."""
+import json
+import os
+import subprocess
+import threading
+
+import pytest
+
+from world import PATIENCE_S, Background, Redis, inventoryd_redis_up, read_history, wait_until
+
+SERVERS = 3
+URLS = "redis://a,redis://b,redis://c"
+
+
+@pytest.fixture
+def several(tmp_path):
+    servers = [Redis(tmp_path / f"lock{number}") for number in range(SERVERS)]
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+def urls(servers):
+    return ",".join(server.url for server in servers)
+
+
+def names(servers):
+    return [f"127.0.0.1:{server.port}/0" for server in servers]
+
+
+@pytest.fixture
+def shop(redis, several, start):
+    instance = start(redis, "--lock", "redlock", "--lock-servers", urls(several), "--admin-writes")
+    instance.redis = redis
+    instance.stock(value=100)
+    return instance
+
+
+def up(shop, servers):
+    return [shop.metric('inventoryd_redis_up{role="lock_servers",server="%s"}' % name) for name in names(servers)]
+
+
+# ---- How they are given --------------------------------------------------------------------------
+
+
+def refused(*flags, **environment):
+    done = subprocess.run([os.environ["INVENTORYD"], "--print-config", *flags], capture_output=True, text=True,
+                          timeout=PATIENCE_S, env={**os.environ, **environment})
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+def config(*flags, **environment):
+    done = subprocess.run([os.environ["INVENTORYD"], "--print-config", *flags], capture_output=True, text=True,
+                          timeout=PATIENCE_S, env={**os.environ, **environment})
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("given, told", [
+    ("redis://a", "needs an odd number of servers, 3 to 15, and 1 is given"),
+    ("redis://a,redis://b", "and 2 are given"),
+    ("redis://a,redis://b,redis://c,redis://d", "and 4 are given"),
+    (",".join(f"redis://h{number}" for number in range(17)), "3 to 15, and 17 are given"),
+    ("redis://a,redis://b,redis://A:6379/3", "A:6379/3 is given twice, and would count as two"),
+    ("redis://a,redis://b,redis://user:secret@a", "a:6379/0 is given twice"),
+    ("unix:/a,redis://b,unix:///a?db=2", "unix:/a?db=2 is given twice"),
+    ("redis://a,redis://b,http://c", "a comma is followed by no URL; give each server with its scheme"),
+    ("redis://a,redis://b,rediss://c", "needs TLS"),
+    ("redis://a,redis://b,redis://c,", "a comma is followed by no URL"),
+    ("redis://a,b,c", "a comma is followed by no URL"),
+])
+def test_what_is_wrong_with_them(given, told):
+    for said in (refused("--lock-servers", given), refused(INVENTORYD_LOCK_SERVERS=given)):
+        assert told in said
+        assert "secret" not in said
+    assert "--lock-servers: " in refused("--lock-servers", given)
+    assert "INVENTORYD_LOCK_SERVERS: " in refused(INVENTORYD_LOCK_SERVERS=given)
+
+
+def test_a_comma_begins_a_url_only_before_a_scheme():
+    given = "redis://:a,b@h1,sentinel://u:c,d@s1,s2:27000/shop,unix:e,f@/run/redis.sock"
+    given = given.replace("unix:e,f@", "unix:u:e,f@")
+    shown = config("--lock", "redlock", "--lock-servers", given)["lock_servers"]
+    assert shown == "redis://***@h1,sentinel://***@s1,s2:27000/shop,unix:***@/run/redis.sock"
+
+
+def test_the_lock_says_that_it_needs_them():
+    assert "--lock redlock keeps its lock on several independent Redis servers: give --lock-servers" in refused("--lock", "redlock")
+    assert config("--lock-servers", URLS)["lock"] == "watchdog"  # they wait for a switch
+
+
+def test_it_has_no_tokens_yet():
+    assert 'the write mode "fenced" needs a lock that gives tokens; redlock gives none' in refused(
+        "--lock", "redlock", "--lock-servers", URLS, "--write", "fenced")
+
+
+def test_the_password_is_for_each_of_them(tmp_path, redis, start):
+    servers = [Redis(tmp_path / f"lock{number}", "--requirepass", "se,cret") for number in range(SERVERS)]
+    file = tmp_path / "password"
+    file.write_text("se,cret\n")
+    try:
+        shop = start(redis, "--redis", f"redis://127.0.0.1:{redis.port}", "--lock", "redlock",
+                     "--lock-servers", urls(servers), "--redis-password-file", file, ready=False)
+        wait_until(lambda: shop.logged("started"), "it starts")
+        redis("CONFIG", "SET", "requirepass", "se,cret")
+        shop.port, shop.admin_port = shop._port("listening"), shop._port("admin-listening")
+        wait_until(lambda: shop.stock(value=2).status == 200, "the stock's server takes the password")
+        assert shop.sell().status == 200
+    finally:
+        for server in servers:
+            server.kill()
+
+
+# ---- What tells of them --------------------------------------------------------------------------
+
+
+def test_they_are_named(shop, several):
+    assert shop.sell().status == 200
+    assert shop.admin("GET", "/lock").json["servers"] == names(several)
+    assert shop.logged("started")[0]["detail"].endswith("lock on " + ",".join(sorted(names(several))))
+    assert up(shop, several) == [1, 1, 1] and inventoryd_redis_up(shop) == [1, 1]
+    assert shop.metric("lock_acquired_total") == 2  # the stock was set under it, too
+    shop.switch(rung="fair")
+    assert shop.admin("GET", "/lock").json["servers"] == [f"127.0.0.1:{shop.redis.port}/0"]
+    shop.switch(rung="local")
+    assert shop.admin("GET", "/lock").json["servers"] == []
+    assert shop.metric("lock_acquired_total") == 2  # of both clients
+
+
+def test_one_may_die(shop, several):
+    assert shop.sell().status == 200
+    several[0].kill()
+    for _ in range(5):
+        assert shop.sell().status == 200
+    wait_until(lambda: up(shop, several) == [0, 1, 1], "it is away")
+    assert shop.admin("GET", "/readyz").status == 200
+    lost = shop.logged("lock-server-lost")
+    assert len(lost) == 1 and lost[0]["detail"].startswith(f"redis://{names(several)[0]}: ")
+    several[0].start()
+    wait_until(lambda: up(shop, several) == [1, 1, 1], "it is back")
+    assert shop.logged("lock-server-restored")[0]["detail"].startswith(f"redis://{names(several)[0]}: it accepts writes")
+    assert shop.sell().status == 200
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_without_a_majority_nothing_is_sold(shop, several, how):
+    assert shop.sell().status == 200
+    for server in several[1:]:
+        server.kill() if how == "killed" else server.freeze()
+    reply = shop.sell()
+    assert reply.problem == "lock-unavailable" and shop.redis("GET", "inventory:{phone}") == "99"
+    wait_until(lambda: up(shop, several) == [1, 0, 0], "both are away")
+    wait_until(lambda: "away" in shop.sell().json["detail"], "sales are refused at once")
+    assert shop.sell().json["detail"].count("Redis: ") == 2  # what each of the two says
+    ready = shop.admin("GET", "/readyz")
+    assert ready.problem == "not-ready" and "2 of the lock's 3 servers are not ready, and 2 are needed" in ready.json["detail"]
+    for name in names(several[1:]):
+        assert f"redis://{name}: " in ready.json["detail"]
+    assert shop.redis("GET", "inventory:{phone}") == "99"
+    several[1].start() if how == "killed" else several[1].thaw()
+    wait_until(lambda: shop.sell().status == 200, "one is back, and a majority is there")
+    assert shop.admin("GET", "/readyz").status == 200
+    if how == "frozen":
+        several[2].thaw()
+
+
+# ---- The switch ----------------------------------------------------------------------------------
+
+
+def test_without_servers_it_is_not_switched(redis, start):
+    shop = start(redis, "--admin-writes")
+    reply = shop.switch(rung="redlock")
+    assert reply.problem == "invalid-value" and "start it with --lock-servers URL,URL,URL" in reply.json["detail"]
+    assert shop.admin("GET", "/lock").json["rung"] == "watchdog"
+
+
+def test_switched_back_and_forth_under_load(redis, several, start, tmp_path):
+    """Two instances, by read-modify-write: two sections at once would sell one unit twice."""
+    flags = ("--lock", "fair", "--write", "set", "--work-ms", "1", "--lock-servers", urls(several), "--admin-writes",
+             "--wait-ms", "25000")
+    shops = [start(redis, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in ("a", "b")]
+    stock, sold, over = 100000, [], threading.Event()
+    shops[0].stock(value=stock)
+
+    def buy(shop):
+        while not over.is_set():
+            reply = shop.sell()
+            assert reply.status == 200, reply
+            sold.append(reply.json["unit"])
+    buyers = [Background(buy, shop) for shop in shops for _ in range(4)]
+    for rung in ("redlock", "fair", "redlock", "fair"):
+        # Both at once: between the two switches the instances would not share a lock.
+        over.set()
+        for buyer in buyers:
+            buyer.result()
+        for shop in shops:
+            assert shop.switch(rung=rung).status == 200
+        over.clear()
+        buyers = [Background(buy, shop) for shop in shops for _ in range(4)]
+        count = len(sold)
+        wait_until(lambda count=count: len(sold) > count + 20, "sales go on")
+    over.set()
+    for buyer in buyers:
+        buyer.result()
+    assert len(set(sold)) == len(sold) and int(redis("GET", "inventory:{phone}")) == stock - len(sold)
+
+
+def test_one_instance_is_switched_with_sales_in_flight(redis, several, start, tmp_path):
+    shop = start(redis, "--lock", "fair", "--write", "set", "--work-ms", "1", "--lock-servers", urls(several),
+                 "--admin-writes", "--history", tmp_path / "h.jsonl")
+    shop.stock(value=100000)
+    sold, over = [], threading.Event()
+
+    def buy():
+        while not over.is_set():
+            reply = shop.sell()
+            assert reply.status == 200, reply
+            sold.append(reply.json["unit"])
+    buyers = [Background(buy) for _ in range(8)]
+    for rung in ("redlock", "fair") * 3:
+        assert shop.switch(rung=rung).status == 200
+        count = len(sold)
+        wait_until(lambda count=count: len(sold) > count + 20, "sales go on")
+    over.set()
+    for buyer in buyers:
+        buyer.result()
+    assert len(set(sold)) == len(sold) and int(redis("GET", "inventory:{phone}")) == 100000 - len(sold)
+    used = {event["rung"] for event in read_history(tmp_path / "h.jsonl") if event["event"] == "granted"}
+    assert used == {"fair", "redlock"}
