@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The servers that locks are kept on. A rung keeps its locks on one server, that of --lock-redis, or
- * a majority grants them, of those of --lock-servers (dlock_rung.quorum). An instance may have both,
- * and be switched from one to the other. Each has a client of the library of its own.
+ * The servers that locks are kept on. A rung keeps its locks on one server, that of --lock-redis,
+ * or a majority grants them, of those of --lock-servers (dlock_rung.quorum). An instance may have
+ * both, and be switched from one to the other. Each has a client of the library of its own.
  */
 #ifndef LOCK_SERVERS_H
 #define LOCK_SERVERS_H
