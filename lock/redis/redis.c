@@ -246,6 +246,19 @@ static void await_late_wait(struct redis *redis, int64_t deadline_ns, int wake_f
         node_break(&redis->nodes[0], "no answer in time");
 }
 
+static void drop_if_stale(struct node *node)
+{
+    if (node->state == NODE_UP && node_stale(node))
+        node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
+}
+
+bool redis_drop_stale(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        drop_if_stale(&redis->nodes[i]);
+    return redis_up(redis);
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
@@ -256,8 +269,7 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
         struct node *node = &redis->nodes[i];
         node_catch_up(node);
         node_send_kept(node);
-        if (node->state == NODE_UP && node_stale(node))
-            node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
+        drop_if_stale(node);
         if (node->state == NODE_UP)
             continue;
         all_up = false;

@@ -71,6 +71,8 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* Whether at least one server is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
+/* The same, after it has closed the connections that the server has closed. */
+bool redis_drop_stale(struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
 
 /* Whether all servers that are connected are different ones. OK; REFUSED, with a sentence. */
