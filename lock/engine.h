@@ -8,8 +8,6 @@
 
 #include "rung.h"
 
-#define SERVERS_MAX 16
-
 struct exchange;
 struct renewer;
 

@@ -159,6 +159,16 @@ bool redis_broken_connection(const struct redis *redis, size_t node, struct conn
 enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,
                                    int64_t deadline_ns, int wake_fd);
 
+/* Adds CLIENT KILL for another connection to the same server. Once it is answered, what was sent on
+ * that connection was carried out, or never will be. False: nothing was added, because this server
+ * is not connected, another process answers, or CLIENT KILL was refused lately. */
+bool redis_append_kill(struct redis *redis, const struct connection_id *other);
+/* The answer, if that was the exchange's only command. */
+enum kill_result redis_killed(const struct redis *redis, size_t node);
+/* Whether a command that is sent now follows all that were sent on the other connection: it is this
+ * one, or the server process that had it has ended. */
+bool redis_follows(const struct redis *redis, const struct connection_id *other);
+
 /* The current connection. */
 struct connection_id redis_connection(const struct redis *redis, size_t node);
 /* Makes the server end the command that blocks that connection, as if it had timed out. Nothing is
