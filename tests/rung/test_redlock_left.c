@@ -219,6 +219,29 @@ static void a_lost_acquire_is_made_up_for(void **state)
     end_behind_proxies(client, lock);
 }
 
+/* The acquire came late, and its key was lost before anyone saw it. A renewal on the same connection
+ * shows that, and needs no CLIENT KILL. */
+static void a_request_that_was_followed_is_over(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    assert_int_equal(hold->servers, 3 + (4 << 16));
+    proxy_let_go(proxies[2]);
+    eventually(exists_on(2));
+    server_text(servers[2], "FLUSHALL");
+    server_text(servers[2], "ACL SETUSER default -client|kill");
+    counted_by(hold, 3);
+    assert_int_equal(hold->servers, 7);
+    server_text(servers[2], "ACL SETUSER default +client|kill");
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
 /* The same for a request that sets the key again. */
 static void what_is_lost_is_set_again_once_more(void **state)
 {
@@ -381,6 +404,7 @@ int main(void)
         cmocka_unit_test(no_release_overtakes_what_is_set_again),
         cmocka_unit_test(what_is_set_again_does_not_come_after_the_release),
         cmocka_unit_test(a_lost_acquire_is_made_up_for),
+        cmocka_unit_test(a_request_that_was_followed_is_over),
         cmocka_unit_test(what_is_lost_is_set_again_once_more),
         cmocka_unit_test(an_overdue_acquire_is_ended),
         cmocka_unit_test(a_renewal_ends_by_its_deadline),
