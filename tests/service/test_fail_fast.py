@@ -356,9 +356,11 @@ def test_waiting_for_the_stocks_server_ends(redis, other, start):
     shop = start(redis, "--stock-redis", other.url, "--wait-ms", 300, "--fail-fast-ms", 600000)
     reply = shop.sell()
     assert reply.problem == "stock-unavailable" and "Connection refused" in reply.json["detail"]
-    patient = start(redis, "--stock-redis", other.url, "--wait-ms", 600000, "--fail-fast-ms", 600000, name="b")
+    patient = start(redis, "--stock-redis", other.url, "--wait-ms", 600000, "--fail-fast-ms", 600000,
+                    "--drain-ms", 300, name="b")
     sales = [Background(patient.sell) for _ in range(3)]
     wait_until(lambda: patient.logged("stock-server-lost"), "the outage is noticed")
     assert_still_wait(sales, 0.3)
-    patient.process.terminate()
+    patient.signal()
     assert {sale.result().problem for sale in sales} == {"draining"}
+    assert patient.wait() == 0
