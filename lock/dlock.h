@@ -794,7 +794,10 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * want.identity. Tokens can be compared only if their identities are the same text. It is a
  * value that the library keeps in the server's memory, under the key `dlock:identity`. If the
  * server lost its memory, or another one answers, it differs. It was read just before the lock
- * was granted, in the same write. So it may be older than the grant, never newer. A copy of the
+ * was granted, in the same write. So it may be older than the grant, never newer. (On `fair` a
+ * former master may have granted the lock, and the promoted one, which has the grant, hands it
+ * out. Then the token is the former master's and the identity the promoted one's, whose next
+ * tokens are higher.) A copy of the
  * memory that has the key has the value, too: before you use a copy, delete the key. With
  * sentinel:// `@` follows, and the configuration epoch in which the sentinels had named this
  * connection's server. So it differs after a fail-over, although a promoted replica has the

@@ -52,7 +52,8 @@ static void join_grant(struct acquiring *a)
     a->hold->handoff->grant = grant->token;
     a->hold->handoff->joined = true;
     a->hold->token = grant->token + grant->tokens;
-    a->hold->identity = grant->identity;
+    a->hold->identity = a->hold->wants_identity ? grant->identity : (struct identity){""};
+    a->hold->handoff->master = grant->master;
     a->hold->shared_ms = grant->longest_ms;
     if (grant->longest_ms < a->hold->ttl_ms)
         grant->longest_ms = a->hold->ttl_ms;
@@ -148,6 +149,7 @@ static void handoff_granted(struct acquiring *a)
                                      .longest_ms = hold->ttl_ms,
                                      .token = hold->token,
                                      .identity = hold->identity,
+                                     .master = hold->handoff->master,
                                      .try = hold->handoff->try,
                                      .holds = 1};
     hold->handoff->grant = hold->token;
@@ -327,6 +329,7 @@ static void handoff_let_go(struct releasing *r)
                                          .longest_ms = hold->ttl_ms,
                                          .token = hold->token,
                                          .identity = grant_of(lock)->identity,
+                                         .master = grant_of(lock)->master,
                                          .try = grant_of(lock)->try,
                                          .holds = next != NULL};
         pthread_mutex_lock(&lock->mutex);

@@ -17,7 +17,8 @@ struct grant {
     uint64_t token;     /* its first token; each acquisition of the grant has the next one */
     uint64_t tokens;    /* how many tokens it has used after the first */
     uint64_t try;       /* the attempt that acquired it */
-    struct identity identity; /* as the attempt that acquired it read it */
+    struct identity identity; /* as the attempt that acquired it read it, */
+    uint64_t master;          /* and the master that gave it: see struct handoff_hold */
     size_t passed;            /* how often it was handed off */
     size_t holds;   /* its holds; more than 1: nested; 0: the last one is being released */
     size_t sending; /* nested releases that are sending the caller's commands */

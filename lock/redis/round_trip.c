@@ -230,6 +230,20 @@ static void round_trip_confirm(struct exchange *exchange, const struct acks *ack
     exchange_set(exchange, DLOCK_REFUSED);
 }
 
+/* The grant's identity is that of the master that gave it. If a release at another one keeps the
+ * lock, no waiter may use that, and it is released for good. */
+static void judge_master(const struct trip *trip, struct exchange *exchange)
+{
+    struct handoff_hold *handoff = exchange->hold->handoff;
+    const uint64_t master = redis_generation(trip->env.redis, 0);
+    if (handoff == NULL || exchange->status != DLOCK_OK)
+        return;
+    if (exchange->step == STEP_ACQUIRE)
+        handoff->master = master;
+    else if (exchange->step == STEP_RELEASE && handoff->kept && handoff->master != master)
+        exchange->unconfirmed = true;
+}
+
 static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
                                    const redisReply *reply)
 {
@@ -246,6 +260,7 @@ static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
     exchange_set(exchange, status);
     if (must_be_confirmed(exchange))
         round_trip_confirm(exchange, &trip->acks);
+    judge_master(trip, exchange);
     if (exchange->step == STEP_ACQUIRE && exchange->status == DLOCK_OK)
         point(&trip->env, "acquired");
 }

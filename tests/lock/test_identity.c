@@ -114,6 +114,9 @@ static void belongs_to_the_grant(void **state)
     assert_string_not_equal(dlock_identity(inner), "another");
     assert_true(dlock_handed_off(inner));
     assert_false(dlock_handed_off(outer));
+    dlock_hold *without = wanted(lock, (struct dlock_want){.owner_id = 7});
+    assert_string_equal(dlock_identity(without), "");
+    assert_status(dlock_release(without, NULL), OK);
     assert_status(dlock_release(inner, NULL), OK);
     assert_status(dlock_release(outer, NULL), OK);
     dlock_hold *next = wanted(lock, mine);

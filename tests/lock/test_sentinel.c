@@ -11,6 +11,7 @@
 #include "record.h"
 #include "redis.h"
 #include "sentinels.h"
+#include "started.h"
 #include "waiter.h"
 
 #include <netdb.h>
@@ -643,6 +644,35 @@ static void a_promoted_replica_has_another_identity(void **state)
     sentinels_rejoin(&all, former, master);
 }
 
+/* The promoted replica keeps the lock for a waiter of the client. That grant is not used, because
+ * its token would have the former master's identity. */
+static void a_release_at_the_new_master_hands_nothing_on(void **state)
+{
+    (void)state;
+    char before[128], after[128];
+    dlock_client *client =
+        client_of(all.url, (struct dlock_options){.ttl_ms = 60000, .handoff_max = 1});
+    dlock *lock = lock_of(client, "fair", "lock:{cup}");
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
+    expect_identity(before);
+    assert_string_equal(dlock_identity(hold), before);
+    assert_int_equal(server_integer(master_node(), "WAIT 2 %d", PATIENCE_MS), 2);
+    struct started waiter = {.release = false};
+    master = sentinels_fail_over(&all, master, 7);
+    eventually(has_moved(client));
+    expect_identity(after);
+    start(lock, (struct dlock_want){.wait_ms = 60000, .identity = true}, &waiter);
+    assert_status(dlock_release(hold, NULL), OK);
+    started_answered(&waiter);
+    assert_status(waiter.status, OK);
+    assert_string_equal(dlock_identity(waiter.hold), after);
+    assert_false(dlock_handed_off(waiter.hold));
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    eventually(server_ask(all.watchers[0], "SENTINEL REPLICAS shop")->elements == 2);
+}
+
 /* Both masters live: it is the message of the sentinels that ends the connections. */
 static void waiters_are_woken_at_the_new_master(void **state)
 {
@@ -754,6 +784,7 @@ int main(void)
         cmocka_unit_test(the_sentinels_know_the_number_of_replicas),
         cmocka_unit_test(an_answer_that_comes_after_the_switch),
         cmocka_unit_test(a_promoted_replica_has_another_identity),
+        cmocka_unit_test(a_release_at_the_new_master_hands_nothing_on),
         cmocka_unit_test(waiters_are_woken_at_the_new_master),
         cmocka_unit_test(an_older_epoch_does_not_win),
     };
