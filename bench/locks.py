@@ -166,6 +166,10 @@ def refuse(parser, arguments):
         if missing and not arguments.contestant:
             parser.error(f"--shape {name} needs the rungs {', '.join(sorted(missing))}, which the "
                          f"ladder does not have: name others with --contestant, {kinds}")
+    refuse_busy(parser, arguments)
+
+
+def refuse_busy(parser, arguments):
     load = os.getloadavg()[0]
     if load > arguments.load_max and not arguments.anyway:
         parser.error(f"the load average is {load:.2f}, above {arguments.load_max:g}: other programs "

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libdlock's redlock on several Redis servers: acquire and release, by one waiter or by many
+ * threads of one client. peers/redsync takes the same words, except -warm-ms, and prints the same
+ * line of JSON.
+ * `bench/bench quorum` runs many rounds of both. When the connections are open, they say "ready" and
+ * wait for a line, or the end of their input.
+ *
+ *     bench-quorum -waiters 100 -pairs 2000 127.0.0.1:7100 127.0.0.1:7101 127.0.0.1:7102
+ *
+ * Exit code 0: there is a line. 2: there was no round.
+ */
+#include "dlock.h"
+
+#include <err.h>
+#include <errno.h>
+#include <getopt.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define NAME "lock:{phone}"
+#define SERVERS_MAX 15
+#define WAITERS_MAX 10000
+
+struct bench {
+    dlock *lock;
+    atomic_long left; /* pairs that nobody has begun */
+    atomic_long done;
+    atomic_long failed;
+    atomic_long inside; /* holders at this moment */
+    atomic_long inside_max;
+    pthread_barrier_t start;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void enter_and_leave(struct bench *bench)
+{
+    long inside = atomic_fetch_add(&bench->inside, 1) + 1;
+    long most = atomic_load(&bench->inside_max);
+    while (inside > most && !atomic_compare_exchange_weak(&bench->inside_max, &most, inside))
+        ;
+    atomic_fetch_sub(&bench->inside, 1);
+}
+
+/* Acquires and releases once. */
+static bool pair(struct bench *bench)
+{
+    struct dlock_want want = {.size = sizeof want, .wait_ms = -1};
+    dlock_hold *hold = NULL;
+    dlock_status status = dlock_acquire(bench->lock, &want, &hold);
+    if (status == DLOCK_OK) {
+        enter_and_leave(bench);
+        status = dlock_release(hold, NULL);
+    }
+    if (status != DLOCK_OK)
+        warnx("%s: %s", dlock_status_name(status), dlock_error());
+    return status == DLOCK_OK;
+}
+
+static void *take_turns(void *arg)
+{
+    struct bench *bench = arg;
+    pthread_barrier_wait(&bench->start);
+    while (atomic_fetch_sub(&bench->left, 1) > 0)
+        atomic_fetch_add(pair(bench) ? &bench->done : &bench->failed, 1);
+    return NULL;
+}
+
+static double run(struct bench *bench, long waiters)
+{
+    pthread_t threads[WAITERS_MAX];
+    pthread_barrier_init(&bench->start, NULL, (unsigned)waiters + 1);
+    for (long i = 0; i < waiters; i++)
+        if ((errno = pthread_create(&threads[i], NULL, take_turns, bench)) != 0)
+            err(2, "a thread for waiter %ld", i + 1);
+    double start = now_s();
+    pthread_barrier_wait(&bench->start);
+    for (long i = 0; i < waiters; i++)
+        pthread_join(threads[i], NULL);
+    double took = now_s() - start;
+    pthread_barrier_destroy(&bench->start);
+    return took;
+}
+
+static long number_of(const char *name, const char *text, long max)
+{
+    char *end = NULL;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < 1 || value > max)
+        errx(2, "-%s %s: must be a number from 1 to %ld", name, text, max);
+    return value;
+}
+
+static void usage(void)
+{
+    errx(2,
+         "usage: bench-quorum [-waiters N] [-pairs N] [-ttl-ms MS] [-warm-ms MS] "
+         "HOST:PORT HOST:PORT HOST:PORT... (an odd number, 3 to %d)",
+         SERVERS_MAX);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"waiters", required_argument, NULL, 'w'},
+                                            {"pairs", required_argument, NULL, 'p'},
+                                            {"ttl-ms", required_argument, NULL, 't'},
+                                            {"warm-ms", required_argument, NULL, 'm'},
+                                            {NULL, 0, NULL, 0}};
+    long waiters = 1, pairs = 2000, ttl_ms = 30000, warm_ms = 1;
+    int option;
+    while ((option = getopt_long_only(argc, argv, "", options, NULL)) != -1) {
+        if (option == 'w')
+            waiters = number_of("waiters", optarg, WAITERS_MAX);
+        else if (option == 'p')
+            pairs = number_of("pairs", optarg, 100000000);
+        else if (option == 't')
+            ttl_ms = number_of("ttl-ms", optarg, 86400000);
+        else if (option == 'm')
+            warm_ms = number_of("warm-ms", optarg, 60000);
+        else
+            usage();
+    }
+    int count = argc - optind;
+    if (count < 3 || count > SERVERS_MAX || count % 2 == 0)
+        usage();
+    char urls[SERVERS_MAX][300];
+    const char *servers[SERVERS_MAX];
+    for (int i = 0; i < count; i++) {
+        snprintf(urls[i], sizeof urls[i], "redis://%s", argv[optind + i]);
+        servers[i] = urls[i];
+    }
+    struct dlock_options client_options = {.size = sizeof client_options,
+                                           .servers = servers,
+                                           .server_count = (size_t)count,
+                                           .ttl_ms = ttl_ms};
+    struct bench bench = {.lock = NULL};
+    dlock_client *client = NULL;
+    if (dlock_client_open(&client_options, &client) != DLOCK_OK ||
+        dlock_open(client, "redlock", NAME, &bench.lock) != DLOCK_OK)
+        errx(2, "%s", dlock_error());
+    const double warm_s = now_s() + (double)warm_ms / 1e3;
+    do { /* connections are opened meanwhile, also that to a late server */
+        if (!pair(&bench))
+            errx(2, "the first acquires failed");
+    } while (now_s() < warm_s);
+    puts("ready");
+    fflush(stdout);
+    while (getchar() != '\n' && !feof(stdin))
+        ;
+    atomic_store(&bench.inside_max, 0);
+    atomic_store(&bench.left, pairs);
+    double took = run(&bench, waiters);
+    printf("{\"pairs\":%ld,\"failed\":%ld,\"inside_max\":%ld,\"seconds\":%.9f}\n",
+           atomic_load(&bench.done), atomic_load(&bench.failed), atomic_load(&bench.inside_max),
+           took);
+    dlock_close(bench.lock);
+    dlock_client_close(client);
+    return 0;
+}
