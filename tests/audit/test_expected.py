@@ -36,7 +36,7 @@ RUNGS = {rung.name: (rung.lock.name, rung.write or "set") for rung in the_ladder
 
 def ladder():
     """The rungs that are a file of their own."""
-    return [rung for rung in the_ladder.every() if not rung.write]
+    return [rung for rung in the_ladder.rungs() if not rung.write]
 
 
 def fits(cell, *run):
