@@ -76,7 +76,7 @@ def restart_durable(stage):
     restarts(stage, with_data, durable=True)
 
 
-@scenario("a server that granted the lock dies, and comes back empty when no hold of before can be left", {},
+@scenario("a server that granted the lock dies, and comes back empty after every earlier hold has ended", {},
           "the next client waits", on="redlock")
 def restart_late(stage):
     def later(first, b, server):
