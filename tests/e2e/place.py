@@ -61,7 +61,11 @@ class Ports:
         return ["--lock-port", self.lock]
 
     def all(self, instances=2):
-        ports = [self.nginx, self.operators, self.redis, self.lock, self.lock + 1, self.lock + 2]
+        return [*self.of_a_shop(instances), self.lock, self.lock + 1, self.lock + 2]
+
+    def of_a_shop(self, instances=2):
+        """Without servers of its lock's own."""
+        ports = [self.nginx, self.operators, self.redis]
         for number in range(instances):
             ports += [self.instance(number), self.instance(number) + 1]
         return ports
