@@ -5,15 +5,15 @@
 #include <string.h>
 
 /* The head's two lines and every row share one format, so that the columns align. */
-#define FORMAT "%-13s %-6s %8s %6s %6s %8s %11s %12s %10s  %-16s %s\n"
+#define FORMAT "%-13s %-6s %8s %6s %6s %8s %11s %12s %10s  %-16s %s%s%s\n"
 
 enum { SALES_WIDTH = 12 };
 
 void row_print_head(void)
 {
-    printf(FORMAT, "", "", "", "", "", "", "overlapping", "sales by", "p50/p99", "", "");
+    printf(FORMAT, "", "", "", "", "", "", "overlapping", "sales by", "p50/p99", "", "", "", "");
     printf(FORMAT, "rung", "write", "requests", "sold", "left", "oversold", "sections", "instance",
-           "ms", "expected", "got");
+           "ms", "expected", "got", "", "");
 }
 
 /* "700+700"; with many instances "8 x 80..93". */
@@ -55,8 +55,9 @@ void row_print(const struct run *run, const struct verdict *verdict)
                  verdict->latency_ms.p99);
     verdict_expected(verdict, "|", expected, sizeof expected);
     verdict_got(run, verdict, got, sizeof got);
+    const bool broken = strcmp(run->spec.fault, "none") != 0;
     printf(FORMAT, run->spec.rung, run->spec.write, row_number(counts->requests, texts[0]),
            row_number(counts->sold, texts[1]), row_number(counts->left, texts[2]),
            row_number(counts->oversold, texts[3]), row_number(counts->overlaps, texts[4]), sales,
-           latency, expected, got);
+           latency, expected, got, broken ? ", " : "", broken ? run->spec.fault : "");
 }

@@ -40,7 +40,11 @@ class Sentinel:
             lines.append(" ".join([name, *own.pop(name, words[len(name.split()):])]))
         assert not own
         (folder / "sentinel.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        self.process = spawn(["redis-server", str(folder / "sentinel.conf"), "--sentinel"])
+        self.spawn = lambda: spawn(["redis-server", str(folder / "sentinel.conf"), "--sentinel"])
+        self.start()
+
+    def start(self):
+        self.process = self.spawn()
         wait_until(self.answers, "the sentinel answers")
         self("SENTINEL", "DEBUG", "info-period", 500, "publish-period", 200)  # ms; 10000 and 2000 are long waits
 

@@ -334,9 +334,9 @@ struct dlock_options {
      * redis:// or sentinel://; a '?' or '@' in a login of unix; a '?' in a path; a ':' or '@' in
      * a path that does not begin with '/'. An IPv6 host stands in brackets. A port is 1 to
      * 65535, a database 0 to 99999; a path has at most 107 bytes. Up to 16 servers may be given.
-     * A rung says which it needs, see dlock_rung.quorum: `redlock` an odd number, 3 to 15;
-     * every other rung one. Several servers must be independent masters, and must allow INFO. A
-     * replica or a node of a cluster counts as a server that does not answer, and an event says so. An
+     * A rung says which it needs, see dlock_rung.quorum: `redlock` an odd number, 3 to 15; every
+     * other rung one. Several servers must be independent masters, and must allow INFO. A replica
+     * or a node of a cluster counts as a server that does not answer, and an event says so. An
      * acquire or an inspection answers REFUSED if two are the same process; dlock_error() names
      * them. Allow the Redis user CLIENT ID, CLIENT KILL and INFO beside the rung's commands, and
      * with sentinel:// ROLE, without which no connection is made. After a lost reply the library

@@ -8,8 +8,6 @@
 
 #include "rung.h"
 
-#define SERVERS_MAX 16
-
 struct exchange;
 struct renewer;
 
@@ -39,10 +37,14 @@ struct renewer_ops {
     void (*free)(struct renewer *renewer);
     /* Connects, until limit_ns (CLOCK_MONOTONIC) at the latest, or until wake_fd is readable. */
     dlock_status (*ready)(struct renewer *renewer, int64_t limit_ns, int wake_fd);
-    /* With the mutex. The connection is on loan: send on it once, then return it with `rest`. */
+    /* With the mutex. The connection is on loan: return it with `rest`. */
     bool (*is_lent)(const struct renewer *renewer);
     /* With the mutex. No request is under way any more: returns a connection that is on loan. */
     void (*rest)(struct renewer *renewer);
+    /* With the mutex. Whether requests may be added while others are under way. If not, all that is
+     * due is sent in one write, and the next write follows when each of its requests has an
+     * answer. */
+    bool (*may_add)(const struct renewer *renewer);
     /* Drops the connection, because an answer was not one that the request can have. */
     void (*distrust)(struct renewer *renewer);
 
@@ -63,8 +65,7 @@ struct renewer_ops {
     dlock_status (*wait)(struct renewer *renewer, int wake_fd, bool late);
     /* Whether there is an answer that `take` has not taken. */
     bool (*has_answer)(const struct renewer *renewer);
-    /* Whether the server has carried out the oldest requests without an answer, and asks its
-     * replicas. */
+    /* Whether the server has carried out the requests, and asks its replicas. */
     bool (*is_confirming)(const struct renewer *renewer);
     /* The missing answers will not come. Returns why, with a sentence. */
     dlock_status (*give_up)(struct renewer *renewer);

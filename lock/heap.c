@@ -76,3 +76,26 @@ void heap_put(struct heap *heap, struct heap_node *node, int64_t at_ns)
     node->at_ns = at_ns;
     heap->first = meld(heap->first, node);
 }
+
+/* The node after this one: a parent is before its children. deeper: its own children count. */
+static const struct heap_node *heap_next(const struct heap_node *node, bool deeper)
+{
+    if (deeper && node->below != NULL)
+        return node->below;
+    while (node != NULL && node->next == NULL) {
+        while (node->before != NULL && node->before->below != node)
+            node = node->before;
+        node = node->before; /* the parent */
+    }
+    return node != NULL ? node->next : NULL;
+}
+
+int64_t heap_soonest_from_ns(const struct heap *heap, int64_t from_ns)
+{
+    int64_t soonest_ns = INT64_MAX;
+    for (const struct heap_node *node = heap->first; node != NULL;
+         node = heap_next(node, node->at_ns < from_ns))
+        if (node->at_ns >= from_ns && node->at_ns < soonest_ns)
+            soonest_ns = node->at_ns;
+    return soonest_ns;
+}

@@ -35,6 +35,10 @@ static inline int64_t heap_soonest_ns(const struct heap *heap)
     return heap->first != NULL ? heap->first->at_ns : INT64_MAX;
 }
 
+/* The time of the first node that is not before from_ns. INT64_MAX: there is none. Costs as many
+ * steps as nodes are before from_ns. */
+int64_t heap_soonest_from_ns(const struct heap *heap, int64_t from_ns);
+
 /* The struct of which the node is a member; NULL for NULL. */
 #define HEAP_THING(node, type, member) ((type *)heap_thing(node, offsetof(type, member)))
 static inline void *heap_thing(struct heap_node *node, size_t offset)

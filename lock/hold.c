@@ -9,14 +9,18 @@
 
 struct dlock_hold *hold_new(struct dlock *lock)
 {
-    size_t besides = lock->handoff != NULL ? sizeof(struct handoff_hold) : 0;
+    bool is_quorum = (lock->ops->traits & TRAIT_QUORUM) != 0;
+    size_t besides = lock->handoff != NULL ? sizeof(struct handoff_hold)
+                     : is_quorum           ? sizeof(struct quorum_hold)
+                                           : 0;
     struct dlock_hold *hold = calloc(1, sizeof *hold + besides);
     if (hold == NULL)
         return NULL;
     hold->lock = lock;
     hold->key = lock->name;
     hold->beside = lock->beside;
-    hold->handoff = besides != 0 ? (struct handoff_hold *)(hold + 1) : NULL;
+    hold->handoff = lock->handoff != NULL ? (struct handoff_hold *)(hold + 1) : NULL;
+    hold->quorum = besides != 0 && is_quorum ? (struct quorum_hold *)(hold + 1) : NULL;
     return hold;
 }
 

@@ -11,7 +11,7 @@
 /* Another attempt takes as long as this many answers: to connect, log in, renew, and one more. */
 #define TRY_ANSWERS 4
 
-static struct renewal *renewals_oldest(struct renewals *renewals)
+static const struct renewal *renewals_oldest(const struct renewals *renewals)
 {
     return &renewals->all[renewals->first];
 }
@@ -62,14 +62,14 @@ void renewals_drop(struct dlock_hold *hold)
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
 /* Since when the connection owes an answer, and nothing has come. */
-static int64_t silent_since_ns(struct renewals *renewals)
+static int64_t silent_since_ns(const struct renewals *renewals)
 {
     return max_ns(renewals_oldest(renewals)->sent_ns, renewals->heard_ns);
 }
 
 /* The server has carried out the renewals, and waits for its replicas. An attempt on another
  * connection would wait for them, too. */
-static bool are_confirming(struct renewals *renewals, int64_t now_ns)
+static bool are_confirming(const struct renewals *renewals, int64_t now_ns)
 {
     int64_t silence_ns = renewals->client->options.command_timeout_ms * NS_PER_MS;
     return renewals->ops->is_confirming(renewals->renewer) &&
@@ -79,19 +79,16 @@ static bool are_confirming(struct renewals *renewals, int64_t now_ns)
 /* Keeps half of a hold's remaining validity for another attempt: at half, the connection is given
  * up, unless only replicas are awaited. If half is too short for an attempt, the hold waits for its
  * answer. Such a hold does not count here. */
-int64_t renewals_limit_ns(struct renewals *renewals)
+int64_t renewals_limit_ns(const struct renewals *renewals, const struct heap *due)
 {
     int64_t since_ns = silent_since_ns(renewals);
     int64_t silence_ns = renewals->client->options.command_timeout_ms * NS_PER_MS;
-    struct heap *under_way = &renewals->under_way;
+    int64_t enough_ns = since_ns + 2 * TRY_ANSWERS * renewals->answer_ns;
     if (are_confirming(renewals, renewals->client->now_ns()))
         return since_ns + silence_ns;
-    while (under_way->first != NULL &&
-           (under_way->first->at_ns - since_ns) / 2 < TRY_ANSWERS * renewals->answer_ns)
-        heap_take(under_way->first);
-    if (under_way->first != NULL && (under_way->first->at_ns - since_ns) / 2 < silence_ns)
-        silence_ns = (under_way->first->at_ns - since_ns) / 2;
-    return since_ns + silence_ns;
+    int64_t end_ns = min_ns(heap_soonest_from_ns(&renewals->under_way, enough_ns),
+                            heap_soonest_from_ns(due, enough_ns));
+    return since_ns + min_ns(silence_ns, (end_ns - since_ns) / 2);
 }
 
 /* The renewals that were under way are uncertain. From now on an answer is assumed to take longer

@@ -26,7 +26,7 @@ struct renewals {
     size_t first;                               /* the oldest that has no answer yet */
     size_t count;
     /* The holds, by the end of their validity, for which a renewal is under way. The timekeeper
-     * adds them. A hold leaves when it has no time for another attempt. */
+     * adds them. */
     struct heap under_way;
     int64_t heard_ns;    /* CLOCK_BOOTTIME: when the latest answer came */
     int64_t answer_ns;   /* how long an answer takes; 0: unknown */
@@ -50,8 +50,9 @@ static inline bool renewals_has_room(const struct renewals *renewals)
  * is not needed any more. */
 void renewals_add(struct renewals *renewals, struct dlock_hold *hold, int64_t ttl_ms,
                   int64_t sent_ns);
-/* When the connection is given up, unless an answer comes before; CLOCK_BOOTTIME. */
-int64_t renewals_limit_ns(struct renewals *renewals);
+/* When the connection is given up, unless an answer comes before; CLOCK_BOOTTIME. due: holds that
+ * are sent after that, by the end of their validity. */
+int64_t renewals_limit_ns(const struct renewals *renewals, const struct heap *due);
 /* Sends the added renewals, and waits for an answer, or until wake_fd is readable. With `late` it
  * does not wait: if no answer has arrived, it gives up the connection. Only this function is called
  * without the timekeeper's mutex. */

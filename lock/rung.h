@@ -18,6 +18,7 @@
 
 #define OWNER_MAX 80
 #define HOLD_ID_MAX 112
+#define SERVERS_MAX 16
 #define BUSY_SOURCE_MAX (DLOCK_NAME_MAX + HOLD_ID_MAX + 64) /* a name, a hold and a word */
 
 /* See dlock_identity(). */
@@ -43,6 +44,17 @@ struct handoff_hold {
      * carried out. */
     bool was_end;
     uint64_t got_by; /* the attempt that acquired the grant */
+};
+
+/* TRAIT_QUORUM: the requests that set the key, and may still be on their way. Renewals on several
+ * threads read and write it: see redlock.c. */
+struct quorum_hold {
+    struct setter { /* by server: the connection that carries it, by its id at that process */
+        _Atomic uint64_t process;
+        _Atomic(long long) id; /* 0: not known, or there is none */
+    } setters[SERVERS_MAX];
+    _Atomic uint32_t again;     /* a bit for each server: it is not the acquire's own request */
+    _Atomic int64_t settles_ns; /* CLOCK_MONOTONIC: their connections may be ended from then on */
 };
 
 /* One acquisition. A rung reads it and may set `token`; the core sets everything else. */
@@ -76,6 +88,7 @@ struct dlock_hold {
     struct identity identity; /* the engine's answer to the latest attempt */
 
     struct handoff_hold *handoff; /* with TRAIT_HANDOFF; else NULL */
+    struct quorum_hold *quorum;   /* with TRAIT_QUORUM; else NULL */
 
     struct dlock *lock;
     /* 0: owner_id is 0, and no other hold nests in it. 'x' and 't': see owner.h. */

@@ -470,15 +470,16 @@ static void renew_first(struct timekeeper *timekeeper)
     }
 }
 
-/* What becomes due in the meantime is sent without waiting for answers. On a lent connection
- * nothing is added, so that it is returned soon. */
+/* What becomes due in the meantime is sent without waiting for answers, if the connection allows
+ * that. Otherwise it stays due, and goes in the next write. */
 static void send_and_wait(struct timekeeper *timekeeper, int64_t now_ns)
 {
-    if (!timekeeper_is_lent(timekeeper))
+    struct renewals *renewals = &timekeeper->renewals;
+    if (renewals->ops->may_add(renewals->renewer))
         send_due(timekeeper, now_ns);
-    int64_t limit_ns = renewals_limit_ns(&timekeeper->renewals);
+    int64_t limit_ns = renewals_limit_ns(renewals, &timekeeper->due);
     start_waiting(timekeeper, limit_ns);
-    renewals_wait(&timekeeper->renewals, timekeeper->timer_fd, limit_ns <= now_ns);
+    renewals_wait(renewals, timekeeper->timer_fd, limit_ns <= now_ns);
     stop_waiting(timekeeper);
 }
 

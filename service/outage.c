@@ -121,6 +121,14 @@ void outage_end_waits(struct outage *outage)
     pthread_mutex_unlock(&outage->mutex);
 }
 
+bool outage_waits_ended(struct outage *outage)
+{
+    pthread_mutex_lock(&outage->mutex);
+    bool ended = outage->waits_ended;
+    pthread_mutex_unlock(&outage->mutex);
+    return ended;
+}
+
 /* Cancels the current waits of the sales with those needs. Without memory for the next patience,
  * these waits go on. The mutex is held. */
 static void end_waits(struct outage *outage, enum redis_role needs, enum redis_role away)

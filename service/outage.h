@@ -69,5 +69,6 @@ struct patience *outage_patience(struct outage *outage, enum redis_role needs);
 void outage_give_back(struct patience *patience);
 /* Cancels all waits, also those that begin later. */
 void outage_end_waits(struct outage *outage);
+bool outage_waits_ended(struct outage *outage);
 
 #endif

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#define JOIN_PAUSE_MS 50 /* until the stock's server is tried again */
+
 bool sale_is_item(const char *item)
 {
     size_t size = strspn(item, "abcdefghijklmnopqrstuvwxyz0123456789_-");
@@ -155,7 +157,37 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
         section_end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return STEP_END;
     }
-    return sale_open_lock(env, sale) && epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
+    return sale_open_lock(env, sale) ? STEP_JOIN : STEP_END;
+}
+
+/* The stock was not reached. If it has the same server as the lock, both are away. */
+static void end_unjoined(struct sale_worker *worker, struct sale *sale)
+{
+    const struct sale_env *env = worker->env;
+    section_end_by_stock(worker, sale, STOCK_UNAVAILABLE);
+    if (env->mode->now.rung->distributed && !sale_locks(env)->apart)
+        sale->result = SALE_LOCK_UNAVAILABLE;
+}
+
+/* A sale that had the lock while it waits for a connection would keep the lock from others, which
+ * have one. Without a connection it waits here, as it would wait for a lock's server. */
+static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
+{
+    const struct sale_env *env = worker->env;
+    if (stock_join(worker->stock) == STOCK_OK)
+        return epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
+    outage_hint(env->outage, REDIS_STOCK, OUTAGE_LOOK);
+    sale->until_ns = min_ns(mono_ns() + JOIN_PAUSE_MS * NS_PER_MS, sale->deadline_ns);
+    if (section_end_by_outage(env, sale, sale_server_away(env)))
+        return STEP_END;
+    if (outage_waits_ended(env->outage))
+        section_end(sale, SALE_DRAINING,
+                    "the instance began to shut down while the sale waited for the stock's server");
+    else if (mono_ns() >= sale->deadline_ns)
+        end_unjoined(worker, sale);
+    else
+        sale->waits_for = WAIT_TIME;
+    return sale->waits_for == WAIT_TIME ? STEP_JOIN : STEP_END;
 }
 
 static enum sale_step sale_ask(struct sale_worker *worker, struct sale *sale)
@@ -347,6 +379,7 @@ static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *
     [STEP_ENTER] = enter_late,
     [STEP_ASIDE] = read_aside,
     [STEP_BEGIN] = sale_begin,
+    [STEP_JOIN] = sale_join,
     [STEP_ASK] = sale_ask,
     [STEP_ANSWERED] = sale_answered,
     [STEP_UPGRADE] = sale_acquire_write,

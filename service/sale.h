@@ -69,6 +69,7 @@ enum sale_step {
     STEP_ENTER,    /* counts the sale in; waits while a switch of the lock is under way */
     STEP_ASIDE,    /* a read without a lock: all of it is this step, and it is not counted in */
     STEP_BEGIN,    /* takes a lock_owner and opens the lock */
+    STEP_JOIN,     /* has a connection to the stock; waits until there is one */
     STEP_ASK,      /* acquires the lock and waits for the answer */
     STEP_ANSWERED, /* the acquire was answered. With upgrade=1: reads under the read lock */
     STEP_UPGRADE,
@@ -121,9 +122,12 @@ struct sale_worker {
     struct stock *stock;
 };
 
-/* NULL when out of memory. */
-struct sale_worker *sale_worker_new(const struct sale_env *env);
+/* Takes the stock, which may be NULL. NULL when out of memory. */
+struct sale_worker *sale_worker_new(const struct sale_env *env, struct stock *stock);
 void sale_worker_free(struct sale_worker *worker);
+/* Before it runs a sale, and after that. While it rests, others may use its connection. */
+void sale_worker_wake(struct sale_worker *worker);
+void sale_worker_rest(struct sale_worker *worker);
 
 struct sale {
     /* the request */

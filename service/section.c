@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct sale_worker *sale_worker_new(const struct sale_env *env)
+struct sale_worker *sale_worker_new(const struct sale_env *env, struct stock *stock)
 {
     struct sale_worker *worker = calloc(1, sizeof *worker);
-    if (worker == NULL)
-        return NULL;
-    *worker = (struct sale_worker){.env = env, .stock = stock_new(env->stock_server)};
-    if (worker->stock != NULL)
+    if (worker != NULL && stock != NULL) {
+        *worker = (struct sale_worker){.env = env, .stock = stock};
         return worker;
+    }
+    stock_free(stock);
     free(worker);
     return NULL;
 }
@@ -25,6 +25,16 @@ void sale_worker_free(struct sale_worker *worker)
 {
     stock_free(worker->stock);
     free(worker);
+}
+
+void sale_worker_wake(struct sale_worker *worker)
+{
+    stock_wake(worker->stock);
+}
+
+void sale_worker_rest(struct sale_worker *worker)
+{
+    stock_rest(worker->stock);
 }
 
 void section_end(struct sale *sale, enum sale_result result, const char *detail)

@@ -38,17 +38,28 @@ struct worker_state {
     struct sale_worker *worker;
 };
 
-static void *open_worker(void *arg)
+static void *open_worker(struct service *service, struct stock *stock)
+{
+    struct sale_worker *worker = sale_worker_new(&service->env, stock);
+    struct worker_state *state = worker != NULL ? calloc(1, sizeof *state) : NULL;
+    if (state != NULL)
+        *state = (struct worker_state){service, worker};
+    else if (worker != NULL)
+        sale_worker_free(worker);
+    return state;
+}
+
+static void *open_sharing(void *arg)
 {
     struct service *service = arg;
-    struct worker_state *state = calloc(1, sizeof *state);
-    if (state == NULL)
-        return NULL;
-    *state = (struct worker_state){service, sale_worker_new(&service->env)};
-    if (state->worker != NULL)
-        return state;
-    free(state);
-    return NULL;
+    return open_worker(service, stock_new_shared(service->env.stock_server));
+}
+
+/* /readyz and PUT /lock find out whether a connection can be made. */
+static void *open_alone(void *arg)
+{
+    struct service *service = arg;
+    return open_worker(service, stock_new(service->env.stock_server));
 }
 
 static void close_worker(void *arg)
@@ -61,7 +72,10 @@ static void close_worker(void *arg)
 static void run_request(void *arg, struct request *request)
 {
     struct worker_state *state = arg;
-    if (request->route->work(state->service, state->worker, request))
+    sale_worker_wake(state->worker);
+    bool answered = request->route->work(state->service, state->worker, request);
+    sale_worker_rest(state->worker);
+    if (answered)
         http_answer(request);
 }
 
@@ -71,13 +85,14 @@ static void expire_request(void *arg, struct request *request)
     http_answer(request);
 }
 
-static struct workers *start_workers(struct service *service, size_t threads, size_t queue_max)
+static struct workers *start_workers(struct service *service, size_t threads, size_t queue_max,
+                                     void *(*open)(void *arg))
 {
     return workers_start(&(struct workers_options){.threads = threads,
                                                    .queue_max = queue_max,
                                                    .wait_ms = service->config.wait_ms,
                                                    .arg = service,
-                                                   .open = open_worker,
+                                                   .open = open,
                                                    .close = close_worker,
                                                    .run = run_request,
                                                    .expire = expire_request});
@@ -268,9 +283,10 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     for (size_t several = 0; several < 2 && service->locks[several].count > 0; several++)
         if (!lock_servers_open(&service->locks[several], config, &options))
             return service_wrong(error, dlock_error());
-    service->sales = start_workers(service, (size_t)config->workers, (size_t)config->queue);
-    service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE);
-    service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE);
+    service->sales =
+        start_workers(service, (size_t)config->workers, (size_t)config->queue, open_sharing);
+    service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE, open_sharing);
+    service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE, open_alone);
     return (service->sales != NULL && service->reads != NULL && service->aside != NULL) ||
            service_wrong(error, "not enough memory or threads for --workers");
 }

@@ -59,6 +59,11 @@ bool stock_server_is_same(const char *one, const char *two);
 /* A connection, used by one thread. It connects when it is used, and again after a failure. */
 struct stock;
 struct stock *stock_new(struct stock_server *server); /* NULL when out of memory */
+/* The same, for one of many workers: while it has no connection, it uses that of one that rests. */
+struct stock *stock_new_shared(struct stock_server *server);
+/* The worker begins to work, or rests; then it must not use it. Nothing if it is not shared. */
+void stock_wake(struct stock *stock);
+void stock_rest(struct stock *stock);
 /* From now on this connection has another time-out than its server. */
 void stock_limit(struct stock *stock, int64_t timeout_ms);
 /* From now on its waits for a connection or a reply end when fd is readable. */
@@ -101,6 +106,9 @@ struct stock_epoch {
 
 /* STOCK_OK: connected and logged in. */
 enum stock_status stock_connect(struct stock *stock);
+/* The same, for a shared one that is about to begin a sale: if all connections are in use, it makes
+ * one more. If that fails, it waits for one of those; at most 100 ms, and then it connects. */
+enum stock_status stock_join(struct stock *stock);
 /* True: the server answered the latest attempt to connect, but refused the login or one more
  * client. Connections that exist may still work. */
 bool stock_refused(const struct stock *stock);

@@ -3,6 +3,7 @@
  * See stock_redis.h.
  */
 #include "stock_redis.h"
+#include "stock_share.h"
 
 #include "../lock/redis/acks.h"
 #include "../lock/redis/redis.h"
@@ -17,12 +18,15 @@
 struct stock_server {
     struct redis_config config;
     struct server server; /* config's only server */
+    struct share share;   /* of the connections that are shared */
     void (*on_connection)(void *arg, bool works);
     void *on_connection_arg;
 };
 
 struct stock {
-    struct redis *redis;
+    struct sharer sharer; /* with its connection */
+    struct stock_server *server;
+    bool shares; /* see stock_new_shared */
     int64_t timeout_ms;
     int end_fd;                          /* see stock_end_by; -1: none */
     bool refused;                        /* see stock_refused */
@@ -50,6 +54,7 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     struct stock_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return NULL;
+    share_init(&server->share);
     server->config.servers = &server->server;
     server->config.connect_timeout_ms = options->timeout_ms;
     server->config.command_timeout_ms = options->timeout_ms;
@@ -73,6 +78,7 @@ void stock_server_free(struct stock_server *server)
     if (server == NULL)
         return;
     redis_free_servers(&server->config);
+    share_destroy(&server->share);
     free(server);
 }
 
@@ -129,20 +135,42 @@ bool stock_server_is_same(const char *one, const char *two)
 struct stock *stock_new(struct stock_server *server)
 {
     struct stock *stock = calloc(1, sizeof *stock);
-    if (stock == NULL || (stock->redis = redis_new(&server->config)) == NULL) {
+    if (stock == NULL || (stock->sharer.redis = redis_new(&server->config)) == NULL) {
         free(stock);
         return NULL;
     }
+    stock->server = server;
     stock->timeout_ms = server->config.command_timeout_ms;
     stock->end_fd = -1;
     return stock;
+}
+
+struct stock *stock_new_shared(struct stock_server *server)
+{
+    struct stock *stock = stock_new(server);
+    if (stock != NULL)
+        stock->shares = true;
+    return stock;
+}
+
+void stock_wake(struct stock *stock)
+{
+    if (stock->shares)
+        share_wake(&stock->server->share, &stock->sharer);
+}
+
+void stock_rest(struct stock *stock)
+{
+    if (stock->shares)
+        share_rest(&stock->server->share, &stock->sharer);
 }
 
 void stock_free(struct stock *stock)
 {
     if (stock == NULL)
         return;
-    redis_free(stock->redis);
+    stock_wake(stock); /* nobody else uses its connection any more */
+    redis_free(stock->sharer.redis);
     free(stock);
 }
 
@@ -158,7 +186,7 @@ void stock_end_by(struct stock *stock, int fd)
 
 bool stock_is_connected(const struct stock *stock)
 {
-    return redis_up(stock->redis);
+    return redis_up(stock->sharer.redis);
 }
 
 const char *stock_code(const struct stock *stock)
@@ -168,7 +196,7 @@ const char *stock_code(const struct stock *stock)
 
 const char *stock_shown(const struct stock *stock)
 {
-    return redis_server(stock->redis, 0);
+    return stock->server->server.url.shown;
 }
 
 const char *stock_error(const struct stock *stock)
@@ -213,23 +241,48 @@ static bool is_refusal(dlock_status status, const char *reason)
 
 /* Starts a new attempt instead of continuing one that an earlier call left unfinished. So the
  * result tells the current state. */
-enum stock_status stock_connect(struct stock *stock)
+static enum stock_status connect_alone(struct stock *stock)
 {
-    if (!redis_up(stock->redis))
-        redis_disconnect(stock->redis);
-    dlock_status status = redis_ready(stock->redis, deadline_ns(stock), stock->end_fd);
+    if (!redis_up(stock->sharer.redis))
+        redis_disconnect(stock->sharer.redis);
+    dlock_status status = redis_ready(stock->sharer.redis, deadline_ns(stock), stock->end_fd);
     stock->refused = is_refusal(status, dlock_error()) &&
-                     !redis_refused_for_now(stock->redis); /* no master now: it is away */
+                     !redis_refused_for_now(stock->sharer.redis); /* no master now: it is away */
     if (status == DLOCK_OK)
         return STOCK_OK;
     stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
     return STOCK_UNAVAILABLE;
 }
 
+static enum stock_status connect_or_share(struct stock *stock, bool grows)
+{
+    struct share *share = &stock->server->share;
+    while (stock->shares && !redis_up(stock->sharer.redis)) {
+        const enum share_next next = share_find(share, &stock->sharer, grows);
+        if (next == SHARE_TAKEN)
+            break;
+        enum stock_status status = connect_alone(stock);
+        share_connected(share, &stock->sharer, status == STOCK_OK);
+        if (status == STOCK_OK || next == SHARE_CONNECT)
+            return status;
+    }
+    return connect_alone(stock);
+}
+
+enum stock_status stock_connect(struct stock *stock)
+{
+    return connect_or_share(stock, false);
+}
+
+enum stock_status stock_join(struct stock *stock)
+{
+    return connect_or_share(stock, true);
+}
+
 static void stock_redis_note_broken(struct stock *stock)
 {
     struct connection_id broken = {.id = 0};
-    redis_broken_connection(stock->redis, 0, &broken);
+    redis_broken_connection(stock->sharer.redis, 0, &broken);
     stock->lost.id = broken.id;
     stock->lost.process = broken.process;
 }
@@ -239,15 +292,15 @@ static void stock_redis_note_broken(struct stock *stock)
 static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
                                               const char *const *argv, const redisReply **reply)
 {
-    redis_begin(stock->redis);
-    redis_append(stock->redis, 0, argc, argv, NULL);
+    redis_begin(stock->sharer.redis);
+    redis_append(stock->sharer.redis, 0, argc, argv, NULL);
     const int64_t ends_ns = deadline_ns(stock);
     stock->acks = (struct acks){0};
     if (stock->asks_replicas)
-        acks_append(&stock->acks, stock->redis, 1, ends_ns, ACKS_ALWAYS);
-    dlock_status status = redis_gather(stock->redis, ends_ns, stock->end_fd);
-    acks_take(&stock->acks, stock->redis);
-    *reply = status == DLOCK_OK ? redis_reply(stock->redis, 0, 0) : NULL;
+        acks_append(&stock->acks, stock->sharer.redis, 1, ends_ns, ACKS_ALWAYS);
+    dlock_status status = redis_gather(stock->sharer.redis, ends_ns, stock->end_fd);
+    acks_take(&stock->acks, stock->sharer.redis);
+    *reply = status == DLOCK_OK ? redis_reply(stock->sharer.redis, 0, 0) : NULL;
     if (*reply != NULL)
         return STOCK_OK;
     const bool sent = status == DLOCK_UNKNOWN;
@@ -288,7 +341,7 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
 
 uint64_t stock_master(const struct stock *stock)
 {
-    return redis_generation(stock->redis, 0);
+    return redis_generation(stock->sharer.redis, 0);
 }
 
 void stock_pin(struct stock *stock, uint64_t master)
@@ -350,7 +403,7 @@ enum stock_status stock_run(struct stock *stock, const struct script *script,
 
 enum stock_status stock_unreadable(struct stock *stock)
 {
-    redis_distrust(stock->redis, 0);
+    redis_distrust(stock->sharer.redis, 0);
     stock_redis_note_broken(stock);
     return stock_failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read",
                         stock_shown(stock));
@@ -366,7 +419,7 @@ enum stock_status stock_kill_broken(struct stock *stock, const struct stock_brok
     struct connection_id broken = {.id = of->id, .process = of->process};
     if (stock_connect(stock) != STOCK_OK)
         return STOCK_UNAVAILABLE;
-    switch (redis_kill_broken(stock->redis, &broken, deadline_ns(stock), stock->end_fd)) {
+    switch (redis_kill_broken(stock->sharer.redis, &broken, deadline_ns(stock), stock->end_fd)) {
     case KILL_DONE:
         return STOCK_OK;
     case KILL_UNANSWERED:
@@ -444,11 +497,11 @@ static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
     char asked[64];
     const redisReply *reply;
     const int64_t timeout_ms = stock->timeout_ms;
-    if (acks_needed(stock->redis) == 0)
+    if (acks_needed(stock->sharer.redis) == 0)
         return STOCK_OK;
     snprintf(asked, sizeof asked, "%s:acks", key);
     /* So they may take as long as after a sale's write. */
-    stock->timeout_ms = redis_config_of(stock->redis)->command_timeout_ms;
+    stock->timeout_ms = redis_config_of(stock->sharer.redis)->command_timeout_ms;
     stock_ask_replicas(stock, true);
     enum stock_status status =
         stock_command(stock, 5, (const char *const[]){"SET", asked, "", "PX", "1000"}, &reply);

@@ -204,11 +204,17 @@ void workers_resume_at(struct workers *workers, struct request *request, int64_t
 {
     struct line *resting = &workers->resting;
     pthread_mutex_lock(&workers->mutex);
-    bool first = resting->first == NULL;
-    bool in_order = first || resting->last->resume_ns <= at_ns;
-    request->resume_ns = in_order ? at_ns : resting->last->resume_ns;
-    workers_append(resting, request);
-    if (first)
+    request->resume_ns = at_ns;
+    if (resting->first == NULL || resting->last->resume_ns <= at_ns) { /* mostly */
+        workers_append(resting, request);
+    } else {
+        struct request **place = &resting->first;
+        while ((*place)->resume_ns <= at_ns)
+            place = &(*place)->next;
+        request->next = *place;
+        *place = request;
+    }
+    if (resting->first == request)
         pthread_cond_signal(&workers->clock);
     pthread_mutex_unlock(&workers->mutex);
 }

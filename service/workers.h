@@ -35,8 +35,8 @@ bool workers_push(struct workers *workers, struct request *request);
 /* Resumes a request that `run` left unfinished: before the queue, whatever its length. Any thread;
  * not after workers_stop. */
 void workers_resume(struct workers *workers, struct request *request);
-/* The same at that time of mono_ns(), and not before a request that was given earlier: all rest for
- * about as long. Allocates nothing. Any thread. */
+/* The same at that time of mono_ns(). Fast if it is not before those of earlier calls. Allocates
+ * nothing. Any thread. */
 void workers_resume_at(struct workers *workers, struct request *request, int64_t at_ns);
 /* Keeps a request that cannot be run now in the queue until workers_go_on. */
 void workers_put_off(struct workers *workers, struct request *request);

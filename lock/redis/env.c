@@ -17,6 +17,7 @@ void env_init(struct dlock *lock, int64_t ends_ns, struct rung_env *env)
 {
     struct dlock_client *client = lock->client;
     *env = (struct rung_env){
+        .pool = &redis_of(client)->pool,
         .deadline_ns = ends_ns,
         .wake_fd = -1, /* a request that was sent is not aborted: it may have succeeded */
         .now_ns = client->now_ns,

@@ -7,9 +7,13 @@
 
 #include "redis.h"
 
+struct errand;
+
 struct pool {
     struct redis_config *config;
     pthread_mutex_t mutex; /* protects what is below */
+    STAILQ_HEAD(, errand) errands;
+    size_t errand_count;
     pthread_cond_t returned;
     struct redis **idle;
     size_t idle_count;
@@ -27,5 +31,11 @@ dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t de
 /* Lends one that is idle and connected; NULL: there is none. */
 struct redis *pool_take_up(struct pool *pool);
 void pool_give(struct pool *pool, struct redis *redis);
+/* Sends a command to some of the servers (a bit each) on that connection, one of this pool's: when
+ * it is returned. So the command follows what its borrower sends, and what was sent before. No
+ * answer is awaited; the command is kept as by redis_keep. Without memory, or beyond 4096, it is
+ * dropped. */
+void pool_send_later(struct pool *pool, const struct redis *redis, uint32_t servers, int argc,
+                     const char *const *argv);
 
 #endif

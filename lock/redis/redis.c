@@ -246,6 +246,19 @@ static void await_late_wait(struct redis *redis, int64_t deadline_ns, int wake_f
         node_break(&redis->nodes[0], "no answer in time");
 }
 
+static void drop_if_stale(struct node *node)
+{
+    if (node->state == NODE_UP && node_stale(node))
+        node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
+}
+
+bool redis_drop_stale(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        drop_if_stale(&redis->nodes[i]);
+    return redis_up(redis);
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
@@ -256,8 +269,7 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
         struct node *node = &redis->nodes[i];
         node_catch_up(node);
         node_send_kept(node);
-        if (node->state == NODE_UP && node_stale(node))
-            node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
+        drop_if_stale(node);
         if (node->state == NODE_UP)
             continue;
         all_up = false;
@@ -562,7 +574,7 @@ static bool may_kill(const struct node *node, const struct connection_id *broken
 }
 
 /* 1: it has been ended; 0: it had ended before. Its commands were carried out, or never will be. */
-static enum kill_result redis_killed(const struct node *node)
+static enum kill_result node_killed(const struct node *node)
 {
     if (node->state != NODE_UP || node->reply_count != 1)
         return KILL_UNANSWERED;
@@ -596,9 +608,32 @@ static enum kill_result kill_connection(struct redis *redis, struct node *node, 
     snprintf(text, sizeof text, "%lld", id);
     redis_ask_beside(redis, node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text},
                      deadline_ns, wake_fd);
-    enum kill_result end = redis_killed(node);
+    enum kill_result end = node_killed(node);
     node_forget(node);
     return end;
+}
+
+bool redis_append_kill(struct redis *redis, const struct connection_id *other)
+{
+    char text[24];
+    const struct node *node = &redis->nodes[other->node];
+    if (node->state != NODE_UP || !may_kill(node, other))
+        return false;
+    snprintf(text, sizeof text, "%lld", other->id);
+    redis_append(redis, other->node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
+    return true;
+}
+
+enum kill_result redis_killed(const struct redis *redis, size_t node)
+{
+    return node_killed(&redis->nodes[node]);
+}
+
+bool redis_follows(const struct redis *redis, const struct connection_id *other)
+{
+    const struct node *node = &redis->nodes[other->node];
+    return node->state == NODE_UP && node->identity.process != 0 &&
+           (node->identity.process != other->process || node->identity.id == other->id);
 }
 
 enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,

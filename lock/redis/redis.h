@@ -71,6 +71,8 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* Whether at least one server is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
+/* The same, after it has closed the connections that the server has closed. */
+bool redis_drop_stale(struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
 
 /* Whether all servers that are connected are different ones. OK; REFUSED, with a sentence. */
@@ -156,6 +158,16 @@ bool redis_broken_connection(const struct redis *redis, size_t node, struct conn
  * thread's sentence is kept. */
 enum kill_result redis_kill_broken(struct redis *redis, const struct connection_id *broken,
                                    int64_t deadline_ns, int wake_fd);
+
+/* Adds CLIENT KILL for another connection to the same server. Once it is answered, what was sent on
+ * that connection was carried out, or never will be. False: nothing was added, because this server
+ * is not connected, another process answers, or CLIENT KILL was refused lately. */
+bool redis_append_kill(struct redis *redis, const struct connection_id *other);
+/* The answer, if that was the exchange's only command. */
+enum kill_result redis_killed(const struct redis *redis, size_t node);
+/* Whether a command that is sent now follows all that were sent on the other connection: it is this
+ * one, or the server process that had it has ended. */
+bool redis_follows(const struct redis *redis, const struct connection_id *other);
 
 /* The current connection. */
 struct connection_id redis_connection(const struct redis *redis, size_t node);

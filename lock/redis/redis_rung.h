@@ -7,12 +7,14 @@
 
 #include "acks.h"
 #include "batch.h"
+#include "pool.h"
 #include "redis.h"
 #include "rung.h"
 #include "scripts.h"
 
 struct rung_env {
     struct redis *redis;     /* connected, except perhaps in a release; NULL: TRAIT_SERVERLESS */
+    struct pool *pool;       /* the client's */
     int64_t deadline_ns;     /* CLOCK_MONOTONIC: when the whole slot must be done */
     int wake_fd;             /* when readable, requests are aborted; -1: none */
     int64_t (*now_ns)(void); /* CLOCK_BOOTTIME; a test may set another */
@@ -101,6 +103,12 @@ struct question {
  * awaited. */
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
                        const struct question *question, void *arg);
+
+/* Sends the script on another connection of the client's pool, to some servers (a bit each), once
+ * no other call uses that connection. So it follows what that one still has under way. No answer is
+ * awaited; see pool_send_later. */
+void rung_send_later(struct rung_env *env, const struct redis *other, uint32_t servers,
+                     const struct script *script, const char *const *argv);
 
 /* Sends env->last to the first server, and waits for the replies. OK; UNREACHABLE: nothing was
  * sent; UNKNOWN. */

@@ -19,12 +19,8 @@ struct renewer {
     size_t taken;        /* how many of the replies were taken */
     size_t added;        /* requests that were not sent yet */
     int64_t latest_ns;   /* CLOCK_BOOTTIME: when the last of their holds ends */
-    /* If replicas must confirm: how many requests each write has before its WAIT. A ring; the
-     * oldest write counts only the requests whose answers were not taken. */
-    size_t writes[RENEWALS_UNDER_WAY_MAX];
-    size_t first;
-    size_t count;
-    bool gave_up;                            /* no more replies are awaited, nor WAIT's */
+    size_t unconfirmed;  /* replies before WAIT's that were not taken; 0: no WAIT is under way */
+    bool gave_up;        /* no more replies are awaited, nor WAIT's */
     const struct script *known[SCRIPTS_MAX]; /* they were sent, so the server knows them */
     size_t known_count;
 };
@@ -45,6 +41,12 @@ static struct renewer *renewer_make(struct dlock_client *client)
 static bool renewer_is_lent(const struct renewer *renewer)
 {
     return renewer->redis != renewer->own;
+}
+
+/* WAIT blocks its connection. So what is due meanwhile goes in one write, with one WAIT. */
+static bool renewer_may_add(const struct renewer *renewer)
+{
+    return !renewer_is_lent(renewer) && acks_needed(renewer->redis) == 0;
 }
 
 static void free_all(struct renewer *renewer)
@@ -122,7 +124,7 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
 static int64_t renewer_begin(struct renewer *renewer)
 {
     redis_begin(renewer->redis);
-    renewer->taken = renewer->added = renewer->count = 0;
+    renewer->taken = renewer->added = renewer->unconfirmed = 0;
     renewer->gave_up = false;
     return redis_connect_ns(renewer->redis, 0);
 }
@@ -164,14 +166,7 @@ static void renewer_confirm(struct renewer *renewer)
     if (renewer->added == 0 || acks_needed(renewer->redis) == 0)
         return;
     acks_append(&acks, renewer->redis, 0, INT64_MAX, left_ns / NS_PER_MS);
-    size_t last = (renewer->first + renewer->count++) % RENEWALS_UNDER_WAY_MAX;
-    renewer->writes[last] = renewer->added;
-}
-
-/* The requests of the oldest write whose answers were not taken. */
-static size_t *renewer_oldest(struct renewer *renewer)
-{
-    return &renewer->writes[renewer->first];
+    renewer->unconfirmed = renewer->added;
 }
 
 static dlock_status renewer_wait(struct renewer *renewer, int wake_fd, bool late)
@@ -179,9 +174,8 @@ static dlock_status renewer_wait(struct renewer *renewer, int wake_fd, bool late
     renewer_confirm(renewer);
     renewer->added = 0;
     redis_send(renewer->redis);
-    size_t least = renewer->count > 0 ? *renewer_oldest(renewer) + 1 : 1;
-    dlock_status status = redis_next(renewer->redis, renewer->taken, least, late ? 0 : INT64_MAX,
-                                     late ? -1 : wake_fd);
+    dlock_status status = redis_next(renewer->redis, renewer->taken, renewer->unconfirmed + 1,
+                                     late ? 0 : INT64_MAX, late ? -1 : wake_fd);
     renewer->taken = 0;
     return status;
 }
@@ -195,34 +189,26 @@ static const redisReply *next_reply(const struct renewer *renewer)
  * more, it shows at least whether the hold was lost. */
 static bool has_answer(const struct renewer *renewer)
 {
-    size_t last = renewer->count > 0 ? renewer->writes[renewer->first] : 0;
-    if (renewer->gave_up)
-        last = 0;
+    size_t last = renewer->gave_up ? 0 : renewer->unconfirmed;
     return redis_reply(renewer->redis, 0, renewer->taken + last) != NULL;
 }
 
-/* Whether the server has carried out the oldest write, and its WAIT is not over. */
+/* Whether the server has carried out the write, and its WAIT is not over. */
 static bool is_confirming(const struct renewer *renewer)
 {
-    size_t last = renewer->count > 0 ? renewer->writes[renewer->first] : 0;
-    return last > 0 && redis_reply(renewer->redis, 0, renewer->taken + last - 1) != NULL &&
-           redis_reply(renewer->redis, 0, renewer->taken + last) == NULL;
+    size_t wait = renewer->taken + renewer->unconfirmed;
+    return renewer->unconfirmed > 0 && redis_reply(renewer->redis, 0, wait - 1) != NULL &&
+           redis_reply(renewer->redis, 0, wait) == NULL;
 }
 
 /* The next reply is about to be taken: what the replicas say about its write. */
 static void renewer_take_acks(struct renewer *renewer, struct acks *acks)
 {
-    *acks = (struct acks){.asked = renewer->count > 0};
-    if (!acks->asked)
-        return;
-    size_t *left = renewer_oldest(renewer);
-    acks->index = renewer->taken + *left;
+    *acks = (struct acks){.asked = renewer->unconfirmed > 0,
+                          .index = renewer->taken + renewer->unconfirmed};
     acks_take(acks, renewer->redis);
-    if (--*left > 0)
-        return;
-    renewer->taken++; /* WAIT's own reply */
-    renewer->first = (renewer->first + 1) % RENEWALS_UNDER_WAY_MAX;
-    renewer->count--;
+    if (acks->asked && --renewer->unconfirmed == 0)
+        renewer->taken++; /* WAIT's own reply */
 }
 
 static dlock_status renewer_give_up(struct renewer *renewer)
@@ -262,6 +248,7 @@ const struct renewer_ops redis_renewer = {
     .ready = renewer_ready,
     .is_lent = renewer_is_lent,
     .rest = renewer_rest,
+    .may_add = renewer_may_add,
     .distrust = renewer_protocol_error,
     .is_alone = renewer_is_alone,
     .alone = renewer_alone,

@@ -163,25 +163,31 @@ static void take_error(const struct watch *watch, struct sentinel *sentinel, con
         settle(sentinel, "%s", error);
 }
 
-/* All answers are there. A sentinel before 6.2 does not know its id, and one may not be asked. */
-static void take_answers(const struct watch *watch, struct sentinel *sentinel)
+/* All answers are there. The questions may have arrived apart, and a switch between them. A sentinel
+ * before 6.2 does not know its id, and one may not be asked. */
+static void take_answers(struct watch *watch, struct sentinel *sentinel)
 {
     const redisReply *master = sentinel->asks.replies[0];
     const redisReply *address = sentinel->asks.replies[1];
+    const redisReply *again = sentinel->asks.replies[2];
     struct named named;
-    uint64_t replicas;
+    uint64_t replicas, epoch;
     const char *error = master->type == REDIS_REPLY_ERROR    ? master->str
                         : address->type == REDIS_REPLY_ERROR ? address->str
                                                              : NULL;
-    if (!read_text(sentinel->asks.replies[2], sentinel->id, sizeof sentinel->id))
+    if (!read_text(sentinel->asks.replies[3], sentinel->id, sizeof sentinel->id))
         sentinel->id[0] = '\0';
     if (error != NULL) {
         take_error(watch, sentinel, error);
     } else if (address->type == REDIS_REPLY_NIL) {
         know_none(watch, sentinel);
     } else if (!read_field(master, "config-epoch", &named.epoch) ||
-               !read_field(master, "num-slaves", &replicas) || !read_address(address, &named)) {
+               !read_field(master, "num-slaves", &replicas) || !read_address(address, &named) ||
+               !read_field(again, "config-epoch", &epoch)) {
         settle(sentinel, "its answer was not understood");
+    } else if (epoch != named.epoch) {
+        settle(sentinel, "it switched while it was asked; it is asked again");
+        watch->wanted = true;
     } else {
         settle(sentinel, "%s", "");
         sentinel->named = named;
@@ -202,21 +208,18 @@ static const char *advice_on(const char *reason)
 static void ask(const struct watch *watch, struct sentinel *sentinel)
 {
     struct node *node = &sentinel->asks;
-    const char *name = watch->master;
+    static const char *const words[] = {"MASTER", "GET-MASTER-ADDR-BY-NAME", "MASTER", "MYID"};
     node_forget(node);
     sentinel->asked_ns = node->sent_ns = mono_ns();
-    node_append(node, 3, (const char *const[]){"SENTINEL", "MASTER", name}, NULL);
-    if (node->state == NODE_UP)
-        node_append(node, 3, (const char *const[]){"SENTINEL", "GET-MASTER-ADDR-BY-NAME", name},
-                    NULL);
-    if (node->state == NODE_UP)
-        node_append(node, 2, (const char *const[]){"SENTINEL", "MYID"}, NULL);
+    for (size_t i = 0; i < sizeof words / sizeof *words && node->state == NODE_UP; i++)
+        node_append(node, i < 3 ? 3 : 2,
+                    (const char *const[]){"SENTINEL", words[i], watch->master}, NULL);
     if (node->state == NODE_UP)
         node_write(node);
 }
 
 /* Takes the answer, or asks, as far as that is possible now. */
-static void ask_on(const struct watch *watch, struct sentinel *sentinel)
+static void ask_on(struct watch *watch, struct sentinel *sentinel)
 {
     struct node *node = &sentinel->asks;
     if (node->state == NODE_UP && sentinel->asked_ns != 0 && node_answered(node)) {

@@ -2,7 +2,8 @@
  *
  * Finds out from the sentinels of a sentinel:// URL which server is the master: on a thread of its
  * own, one for each such server of a client. Each sentinel is asked for the configuration epoch
- * (SENTINEL MASTER) and the address (SENTINEL GET-MASTER-ADDR-BY-NAME). The pair that a majority of
+ * (SENTINEL MASTER), the address (SENTINEL GET-MASTER-ADDR-BY-NAME) and the epoch once more, which
+ * must be the same. The pair that a majority of
  * the URL's sentinels names is the master, unless its epoch is older than one that was the master
  * before. All of them are asked when a connection is to be made, when one of them reports
  * +switch-master, and every second.

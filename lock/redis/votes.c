@@ -183,6 +183,14 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
     return poll.votes;
 }
 
+void rung_send_later(struct rung_env *env, const struct redis *other, uint32_t servers,
+                     const struct script *script, const char *const *argv)
+{
+    const char *command[COMMAND_WORDS_MAX];
+    pool_send_later(env->pool, other, servers, script_command(command, script, argv, true),
+                    command);
+}
+
 /* ---- Riding commands before the vote --------------------------------------------------------- */
 
 dlock_status rung_send_last(struct rung_env *env)

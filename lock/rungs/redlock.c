@@ -108,6 +108,57 @@ static dlock_status refused(const struct votes *votes, struct busy *busy)
                 votes->servers, votes->needed, votes->answers);
 }
 
+/* ---- Requests that set the key, and are not answered ----------------------------------------- */
+
+static struct connection_id setter_of(const struct dlock_hold *hold, size_t server)
+{
+    const struct setter *from = &hold->quorum->setters[server];
+    return (struct connection_id){
+        .node = server, .id = atomic_load(&from->id), .process = atomic_load(&from->process)};
+}
+
+/* To be called before their bits are cleared: a server's next request has another connection. */
+static void forget_setters(struct dlock_hold *hold, uint32_t servers)
+{
+    for (size_t i = 0; i < SERVERS_MAX; i++)
+        if ((servers >> i & 1) != 0)
+            atomic_store(&hold->quorum->setters[i].id, 0);
+    atomic_fetch_and(&hold->quorum->again, ~servers);
+}
+
+/* The requests to these servers were sent on this connection. */
+static void note_setters(struct rung_env *env, struct dlock_hold *hold, uint32_t servers)
+{
+    int64_t timeout_ms = redis_config_of(env->redis)->command_timeout_ms;
+    atomic_store(&hold->quorum->settles_ns, mono_deadline_ns(timeout_ms));
+    for (size_t i = 0; i < redis_nodes(env->redis); i++) {
+        struct connection_id mine = redis_connection(env->redis, i);
+        if ((servers >> i & 1) == 0)
+            continue;
+        atomic_store(&hold->quorum->setters[i].process, mine.process);
+        atomic_store(&hold->quorum->setters[i].id, mine.id);
+    }
+}
+
+static void note_acquire(struct rung_env *env, struct dlock_hold *hold, uint32_t unanswered)
+{
+    forget_setters(hold, UINT32_MAX);
+    note_setters(env, hold, unanswered);
+}
+
+/* That connection's request has been carried out, or never will be. Returns the server's bit; 0:
+ * another round has dealt with it. */
+static uint32_t settle(struct dlock_hold *hold, const struct connection_id *setter)
+{
+    const uint32_t it = 1U << setter->node;
+    long long id = setter->id;
+    if (!atomic_compare_exchange_strong(&hold->quorum->setters[setter->node].id, &id, 0))
+        return 0;
+    atomic_fetch_and(&hold->quorum->again, ~it);
+    atomic_fetch_and(&hold->servers, ~servers_of(0, it));
+    return it;
+}
+
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     static const struct question question = {.is_yes = is_ok, .needs_most = true};
@@ -119,6 +170,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     atomic_store(&hold->asked, votes.asked);
     if (votes.yes >= votes.needed) {
         atomic_store(&hold->servers, servers_of(votes.said_yes, votes.unanswered));
+        note_acquire(env, hold, votes.unanswered);
         hold->renews_soon = votes.yes < votes.servers;
         point(env, "acquired");
         return DLOCK_OK;
@@ -154,6 +206,30 @@ static dlock_status judge_release(const struct dlock_hold *hold, const struct vo
                 hold->key, gone, votes->servers, votes->answers);
 }
 
+/* Has the servers end the connections that may still carry a request to set the key again. What is
+ * sent from now on follows that. No answer is awaited. */
+static void end_setters(struct rung_env *env, const struct dlock_hold *hold)
+{
+    uint32_t again = setting_of(hold->servers) & hold->quorum->again;
+    redis_go_on(env->redis);
+    for (size_t i = 0; again != 0 && i < redis_nodes(env->redis); i++) {
+        struct connection_id setter = setter_of(hold, i);
+        if ((again >> i & 1) != 0 && !redis_follows(env->redis, &setter))
+            redis_append_kill(env->redis, &setter);
+    }
+    redis_send(env->redis);
+}
+
+/* The acquire's own request may still be on its way to some servers, and another call uses its
+ * connection: the release is sent there, too, once that call is over. */
+static void follow_acquire(struct rung_env *env, const struct dlock_hold *hold)
+{
+    const char *const argv[] = {"1", hold->key, hold->id, NULL};
+    uint32_t late = setting_of(hold->servers) & ~hold->quorum->again;
+    if (late != 0 && hold->acquired_on != NULL && hold->acquired_on != env->redis)
+        rung_send_later(env, hold->acquired_on, late, &lua_delete_if_owner, argv);
+}
+
 /* The commands of the caller go first, and are awaited: they must not meet the next holder, which
  * needs only a majority of the servers. */
 static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
@@ -167,7 +243,9 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
         if (rode != DLOCK_OK)
             strcpy(why, dlock_error());
     }
+    end_setters(env, hold);
     struct votes votes = delete_on_all(env, hold);
+    follow_acquire(env, hold);
     dlock_status status = judge_release(hold, &votes);
     if (status == DLOCK_OK && why[0] != '\0')
         return fail(DLOCK_UNREACHABLE, "'%s' is released; what was to be sent before was not: %s",
@@ -204,25 +282,81 @@ static bool is_never_decided(void *arg)
     return false;
 }
 
-/* Sets the key again where it is missing: on a server that came back empty. A majority has just
- * confirmed the hold, so no other client can have the lock. The answers are awaited, and no other
- * task of the timekeeper ends that wait, so that no release overtakes the request. Returns which
- * servers answered. */
-static uint32_t set_again(struct rung_env *env, struct dlock_hold *hold, const char *ttl,
-                          uint32_t missing)
+/* These servers have no key, and a request that sets it may be on its way to them. Such a request
+ * can't come any more if this round's commands followed it, or if its server process has ended.
+ * Returns those servers. */
+static uint32_t settle_followed(struct rung_env *env, struct dlock_hold *hold, uint32_t servers)
+{
+    uint32_t settled = 0;
+    for (size_t i = 0; i < redis_nodes(env->redis); i++) {
+        struct connection_id setter = setter_of(hold, i);
+        if ((servers >> i & 1) != 0 && setter.id != 0 && redis_follows(env->redis, &setter))
+            settled |= settle(hold, &setter);
+    }
+    return settled;
+}
+
+/* What a round sends to the servers that have no key. Some get the key again (SET). On others an
+ * earlier request is long overdue: they end its connection, and get the key in a later round. */
+struct mending {
+    uint32_t sets;
+    uint32_t ends;
+    struct connection_id ended[SERVERS_MAX];
+};
+
+static void append_ends(struct rung_env *env, struct dlock_hold *hold, uint32_t overdue,
+                        struct mending *mending)
+{
+    bool may_end = mono_ns() >= atomic_load(&hold->quorum->settles_ns);
+    for (size_t i = 0; may_end && i < redis_nodes(env->redis); i++) {
+        mending->ended[i] = setter_of(hold, i);
+        if ((overdue >> i & 1) != 0 && redis_append_kill(env->redis, &mending->ended[i]))
+            mending->ends |= 1U << i;
+    }
+}
+
+static void append_sets(struct rung_env *env, const struct dlock_hold *hold, const char *ttl,
+                        uint32_t missing)
 {
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", ttl, NULL};
-    uint32_t answered = 0;
-    atomic_fetch_or(&hold->asked, missing);
-    redis_go_on(env->redis);
     for (size_t i = 0; i < redis_nodes(env->redis); i++)
         if ((missing >> i & 1) != 0)
             redis_append(env->redis, i, rung_count(argv), argv, NULL);
-    redis_gather_until(env->redis, is_never_decided, NULL, 0, INT64_MAX, -1);
-    for (size_t i = 0; i < redis_nodes(env->redis); i++)
-        if (redis_status(env->redis, i) != DLOCK_UNKNOWN)
-            answered |= missing & 1U << i;
-    return answered;
+}
+
+static void take_mending(struct rung_env *env, struct dlock_hold *hold,
+                         const struct mending *mending)
+{
+    uint32_t answered = 0;
+    for (size_t i = 0; i < redis_nodes(env->redis); i++) {
+        const uint32_t it = 1U << i;
+        if ((mending->sets & it) != 0 && redis_status(env->redis, i) != DLOCK_UNKNOWN)
+            answered |= it;
+        if ((mending->ends & it) != 0 && redis_killed(env->redis, i) == KILL_DONE)
+            settle(hold, &mending->ended[i]);
+    }
+    uint32_t unanswered = mending->sets & ~answered;
+    atomic_fetch_or(&hold->quorum->again, unanswered);
+    note_setters(env, hold, unanswered);
+    atomic_fetch_and(&hold->servers, ~servers_of(0, answered));
+}
+
+/* Sets the key again where it is missing: on a server that came back empty. A majority has just
+ * confirmed the hold, so no other client can have the lock. The answers are awaited, and no other
+ * task of the timekeeper ends that wait: a request that is not answered needs a connection to be
+ * ended, by a later round or by the release. */
+static void mend(struct rung_env *env, struct dlock_hold *hold, const char *ttl, uint32_t missing,
+                 uint32_t overdue)
+{
+    struct mending mending = {.sets = missing};
+    atomic_fetch_or(&hold->asked, missing);
+    redis_go_on(env->redis);
+    append_sets(env, hold, ttl, missing);
+    append_ends(env, hold, overdue, &mending);
+    if ((mending.sets | mending.ends) == 0)
+        return;
+    redis_gather_until(env->redis, is_never_decided, NULL, 0, env->deadline_ns, -1);
+    take_mending(env, hold, &mending);
 }
 
 /* What this round says about the servers. If another round of the same hold has ended meanwhile,
@@ -232,8 +366,9 @@ static uint32_t take_round(struct dlock_hold *hold, uint32_t began, const struct
 {
     uint32_t setting = setting_of(began) & ~votes->said_yes;
     uint32_t counted = counted_of(began) | (renewed ? votes->said_yes : 0);
-    uint32_t heals = renewed ? missing & ~setting : 0;
+    uint32_t heals = missing & ~setting;
     uint32_t now = servers_of(counted & ~votes->said_no, setting | heals);
+    forget_setters(hold, setting_of(began) & votes->said_yes);
     if (atomic_compare_exchange_strong(&hold->servers, &began, now))
         return heals;
     atomic_fetch_and(&hold->servers, ~servers_of(votes->said_no, 0));
@@ -252,9 +387,10 @@ static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const c
     size_t yes = size_of(votes.said_yes & renewing.counted);
     bool renewed = yes >= votes.needed;
     bool fresh = env->now_ns() - began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
-    uint32_t heals = take_round(hold, began, &votes, renewed, fresh ? renewing.missing : 0);
-    if (heals != 0)
-        atomic_fetch_and(&hold->servers, ~servers_of(0, set_again(env, hold, ttl, heals)));
+    uint32_t missing = renewed && fresh ? renewing.missing : 0;
+    began &= ~servers_of(0, settle_followed(env, hold, missing & setting_of(began)));
+    uint32_t heals = take_round(hold, began, &votes, renewed, missing);
+    mend(env, hold, ttl, heals, missing & setting_of(began));
     if (renewed)
         return DLOCK_OK;
     if (size_of(renewing.counted & ~votes.said_no) < votes.needed)

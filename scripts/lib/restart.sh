@@ -348,7 +348,7 @@ nginx_serves() {
 }
 
 shop_restart() {
-    local folder i order
+    local folder i order master
     folder=$(shop_folder)
     need jq
     [[ -s $folder/parts ]] || fail "no shop is up on port $SHOP_PORT: scripts/shop up starts one"
@@ -362,7 +362,8 @@ shop_restart() {
     ((SHOP_COUNT > 1)) ||
         fail "the shop has one instance: nobody would serve buyers while it restarts." \
             "scripts/shop up --instances 2 starts two"
-    redis_answers "$SHOP_REDIS_PORT" || fail "Redis does not answer on port $SHOP_REDIS_PORT"
+    master=$(shop_master) || fail "no sentinel says which server is the master"
+    redis_answers "${master##*:}" || fail "Redis does not answer on port ${master##*:}"
     nginx_serves || fail "nginx does not answer on port $SHOP_OPERATORS_PORT"
     for ((i = 0; i < SHOP_COUNT; i++)); do
         if is_behind "$(shop_name "$i")"; then

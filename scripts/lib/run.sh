@@ -2,11 +2,13 @@
 # shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # Drives rows, a rung and a way to write each, against a shop that is up, wherever its parts are:
-# on this machine or in containers. Needs common.sh, ask.sh and jmeter.sh. The caller says:
+# on this machine or in containers. Needs common.sh, ask.sh, jmeter.sh and break.sh. The caller says:
 RUN_HTTP=127.0.0.1:8888     # nginx
 RUN_OPERATORS=127.0.0.1:8889 # nginx's for operators, who set the stock
 RUN_INSTANCES=()            # name=host:port of each instance's admin listener
 RUN_REDIS=127.0.0.1:7000    # read here, never written to
+RUN_MASTER=()               # where failover moves it: the command that prints HOST:PORT of it, instead of RUN_REDIS
+RUN_KILL=()                 # the command that kills what a fault names: RUN_KILL FAULT
 RUN_NGINX_LOG=              # nginx's access log, as this process can read it
 RUN_ROOT=$LADDER_ROOT/runs  # where runs are kept
 RUN_HISTORIES=              # where the instances write: <there>/<run>/history-<name>.jsonl
@@ -73,7 +75,9 @@ check_expect() {
 # ---- What Redis holds ----------------------------------------------------------------------------
 
 redis_ask() {
-    timeout 20 redis-cli -h "${RUN_REDIS%:*}" -p "${RUN_REDIS##*:}" "$@"
+    local at=$RUN_REDIS
+    ((${#RUN_MASTER[@]} == 0)) || at=$("${RUN_MASTER[@]}") || return
+    timeout 20 redis-cli -h "${at%:*}" -p "${at##*:}" "$@"
 }
 
 redis_commands() {
@@ -116,14 +120,16 @@ with_commands() {
     jq --compact-output --argjson commands "$1" '.commands = $commands'
 }
 
-# write_redis_json BEFORE KEYS ITEM...: without `after` when Redis has ended: the judge says what is missing.
+# write_redis_json FAULT BEFORE KEYS ITEM...: without `after` when Redis has ended: the judge says what is missing.
+# Commands are not counted if another server may have served some of them.
 write_redis_json() {
-    local before=$1 after
-    shift
+    local fault=$1 before=$2 after
+    shift 2
     after=$(redis_after "$@" 2>/dev/null) ||
         say "Redis on $RUN_REDIS no longer answers: what it held after the run is not known"
-    jq --null-input --compact-output --argjson before "$before" --argjson after "${after:-null}" \
-        '{$before} + if $after then {$after} else {} end' >"$RUN_FOLDER/redis.json"
+    jq --null-input --compact-output --argjson before "$before" --argjson after "${after:-null}" --arg fault "$fault" \
+        '{$before} + if $after then {$after} else {} end
+            | if $fault == "none" then . else del(.[].commands) end' >"$RUN_FOLDER/redis.json"
 }
 
 # ---- One row -------------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ clients_clock() {
         '{boot_id: $boot, clock: "CLOCK_REALTIME", time_namespace: $namespace, slack_ms: 5}'
 }
 
-# write_run_json RUNG WRITE ITEMS_JSON: what was asked for; what the instances were told comes from
+# write_run_json RUNG WRITE FAULT ITEMS_JSON: what was asked for; what the instances were told comes from
 # themselves.
 write_run_json() {
     local requests restocked=false
@@ -202,11 +208,11 @@ write_run_json() {
     [[ -n $requests ]] || requests=$(jmeter_sales "$RUN_FOLDER/sale.jtl")
     [[ $(run_property restock_every 0) == 0 ]] || restocked=true
     jq --compact-output --arg run "$(basename "$RUN_FOLDER")" --arg rung "$1" --arg write "$2" \
-            --argjson items "$3" --arg instances "${RUN_INSTANCES[*]%%=*}" \
+            --arg fault "$3" --argjson items "$4" --arg instances "${RUN_INSTANCES[*]%%=*}" \
             --argjson requests "$requests" --argjson quantity "$(run_property quantity 1)" \
             --arg scenario "$(basename "$RUN_SCENARIO" .properties)" --arg expect "$RUN_EXPECT" \
             --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
-            '{run: $run, rung: $rung, write: $write, fault: "none",
+            '{run: $run, rung: $rung, write: $write, fault: $fault,
               instances: ($instances | split(" ")),
               workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,
               keys: .keys, guard: "lock", items: $items, requests: $requests,
@@ -242,10 +248,11 @@ take_histories() {
     [[ $RUN_HISTORIES -ef $RUN_ROOT ]] || rmdir "$RUN_HISTORIES/$run" 2>/dev/null || true
 }
 
-# drive_row RUNG WRITE: one run. Sets RUN_FOLDER and RUN_CODE; ends the script when there is nothing
-# to judge. Call it plainly, not in a condition, where bash would not stop at what fails in it.
+# drive_row RUNG WRITE [FAULT]: one run; FAULT names the servers that are killed meanwhile. Sets RUN_FOLDER and
+# RUN_CODE; ends the script when there is nothing to judge. Call it plainly, not in a condition, where bash would not
+# stop at what fails in it.
 drive_row() {
-    local rung=$1 write=$2 keys items before from
+    local rung=$1 write=$2 fault=${3:-none} keys items before from
     run_auditor >/dev/null
     check_expect
     jmeter_check "$RUN_SCENARIO" "${RUN_PROPERTIES[@]}"
@@ -262,12 +269,14 @@ drive_row() {
     before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
+    start_break "$fault" "$keys" "${items[0]}" "$(run_property stock 1000)"
     fire
-    write_run_json "$rung" "$write" "$(jq --compact-output .stock <<<"$before")"
+    end_break
+    write_run_json "$rung" "$write" "$fault" "$(jq --compact-output .stock <<<"$before")"
     wait_until 3 nginx_has_logged "$from" $(($(wc -l <"$RUN_FOLDER/sale.jtl") - 1)) || true
     tail -c +"$from" "$RUN_NGINX_LOG" >"$RUN_FOLDER/nginx.log"
     take_histories "$rung" "$write"
-    write_redis_json "$before" "$keys" "${items[@]}"
+    write_redis_json "$fault" "$before" "$keys" "${items[@]}"
     ln -sfn "$(basename "$RUN_FOLDER")" "$RUN_ROOT/latest"
     RUN_CODE=0
     "$(run_auditor)" "$RUN_FOLDER" >"$RUN_FOLDER/audit.out" 2>&1 || RUN_CODE=$?
@@ -378,19 +387,22 @@ run_is_spoiled() {
     jq --exit-status '.result == "inconclusive"' "$RUN_FOLDER/verdict.json" >/dev/null
 }
 
-# drive_rows RUNG:WRITE...: one run each, again when it was spoiled, then their table. Sets RUN_CODE: 0 each row did
-# what the ladder says, 1 one did not, 2 one is inconclusive. Call it plainly, as drive_row.
+# drive_rows RUNG:WRITE[:FAULT]...: one run each, again when it was spoiled, then their table. What a fault has killed
+# stays dead, so a row with one is fired once. Sets RUN_CODE: 0 each row did what the ladder says, 1 one did not, 2 one
+# is inconclusive. Call it plainly, as drive_row.
 drive_rows() {
-    local row try requests folders=() agreed=0 worst=0
+    local row rung write fault try requests folders=() agreed=0 worst=0
     requests=$(run_requests)
     for row; do
-        say "row $((${#folders[@]} + 1)) of $#: ${row%:*}, ${row#*:}" \
+        IFS=: read -r rung write fault <<<"$row"
+        say "row $((${#folders[@]} + 1)) of $#: $rung, $write${fault:+, $fault}" \
             "${requests:+($requests requests, about $((6 + requests / 150)) s)}"
-        drive_row "${row%:*}" "${row#*:}"
+        drive_row "$rung" "$write" "$fault"
         for ((try = 1; try < RUN_TRIES && RUN_CODE == 2; try++)); do
+            [[ -z $fault ]] || break
             run_is_spoiled || break
             say "    try $try of $RUN_TRIES was spoiled: $(tail -n 20 "$RUN_FOLDER/audit.out")"
-            drive_row "${row%:*}" "${row#*:}"
+            drive_row "$rung" "$write"
         done
         say "    $(tail -n $((RUN_CODE == 0 ? 1 : 20)) "$RUN_FOLDER/audit.out")"
         folders+=("$RUN_FOLDER")

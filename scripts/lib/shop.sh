@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
-# A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback; and three more
-# redis-servers if a lock needs several.
+# A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback; more
+# redis-servers if a lock needs several; or a group of servers with sentinels (sentinel.sh) instead of the one.
 # nginx listens on two ports: one for buyers, one for operators, who set the stock.
-# Needs common.sh and nginx.sh. nginx's port identifies a shop. What was started is recorded in
+# Needs common.sh, nginx.sh and sentinel.sh. nginx's port identifies a shop. What was started is recorded in
 # LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, its start time in clock ticks, port
 #   settings    one line each: the options of `up`, and an `instance` for each instance
 #   load        locked while a load runs
 #   left-out/   a file an instance that nginx may leave out, with its lock, and one if it is behind (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
-#   redis/ lock1/ ... nginx/ *.log
+#   redis/ lock1/ ... replica1/ ... sentinel1/ ... nginx/ *.log
 
 SHOP_PORT=8888
 SHOP_OPERATORS_PORT= # nginx's for operators; "": the next one
 SHOP_REDIS_PORT=7000
 SHOP_LOCK_PORT=    # the first of the redis-servers for a lock that a majority grants; "": there are none
 SHOP_LOCK_SERVERS=3
+SHOP_SENTINEL_PORT= # the first of the group's ports; "": there are no sentinels
 SHOP_BASE=8000     # the first instance; its admin listener is on the next port
 SHOP_STEP=1000     # from one instance to the next: 8000, 9000, 10000 ...
 SHOP_COUNT=2
@@ -99,6 +100,9 @@ say_remedy() {
         say "instance $1 is left out: scripts/shop restart --port $SHOP_PORT goes on"
     elif process_lives "$2" "$3"; then
         return 0
+    elif [[ -n $(shop_setting sentinel) && $1 == @(redis|replica[0-9]|sentinel[0-9]) ]]; then
+        say "$1 has ended, and the others of its group go on: scripts/shop down --port $SHOP_PORT, then up," \
+            "makes the group whole again; what Redis holds is gone then"
     elif [[ $1 == redis ]]; then
         say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == lock[0-9] ]]; then
@@ -117,7 +121,8 @@ shop_setting() {
 
 shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
-        "lock=$SHOP_LOCK_PORT" "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
+        "lock=$SHOP_LOCK_PORT" "lock_count=$SHOP_LOCK_SERVERS" "sentinel=$SHOP_SENTINEL_PORT" \
+        "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
     printf 'folder=%s\n' "$PWD"
     env | sed -n 's/^INVENTORYD_/environment=&/p'
@@ -128,6 +133,8 @@ shop_read_settings() {
     SHOP_OPERATORS_PORT=$(shop_setting operators)
     SHOP_REDIS_PORT=$(shop_setting redis)
     SHOP_LOCK_PORT=$(shop_setting lock)
+    SHOP_LOCK_SERVERS=$(shop_setting lock_count)
+    SHOP_SENTINEL_PORT=$(shop_setting sentinel)
     SHOP_TOKEN_FILE=$(shop_setting token)
     SHOP_BASE=$(shop_setting base)
     SHOP_STEP=$(shop_setting step)
@@ -178,6 +185,9 @@ shop_check() {
     for i in $(shop_lock_ports); do
         need_free_port "$i" "a lock's redis-server" --lock-port
     done
+    for i in $(shop_group | cut -d ' ' -f 2); do
+        need_free_port "$i" "a server of the group" --sentinel-port
+    done
     for ((i = 0; i < SHOP_COUNT; i++)); do
         need_free_port "$(shop_instance_port "$i")" "instance $(shop_name "$i")" --base-port
         need_free_port $(($(shop_instance_port "$i") + 1)) \
@@ -197,6 +207,9 @@ shop_check_ports() {
     claim_port "$SHOP_REDIS_PORT" '--redis-port (redis-server)'
     for port in $(shop_lock_ports); do
         claim_port "$port" "--lock-port (a lock's redis-server)"
+    done
+    for port in $(shop_group | cut -d ' ' -f 2); do
+        claim_port "$port" "--sentinel-port (a server of the group)"
     done
     for ((i = 0; i < SHOP_COUNT; i++)); do
         port=$(shop_instance_port "$i")
@@ -250,7 +263,7 @@ nginx_answers() {
 # part_is_up NAME PORT
 part_is_up() {
     case $1 in
-    redis | lock[0-9]) redis_answers "$2" ;;
+    redis | lock[0-9] | replica[0-9] | sentinel[0-9]) redis_answers "$2" ;;
     nginx) nginx_answers ;;
     *) instance_ready "$2" ;;
     esac
@@ -288,24 +301,46 @@ start_redis() {
 
 start_redis_servers() {
     local port count=0
-    start_redis redis "$SHOP_REDIS_PORT"
+    if [[ -n $SHOP_SENTINEL_PORT ]]; then
+        start_group
+    else
+        start_redis redis "$SHOP_REDIS_PORT"
+    fi
     for port in $(shop_lock_ports); do
         count=$((count + 1))
         start_redis "lock$count" "$port"
     done
 }
 
+# The instances' URL of lock and stock.
+shop_redis_url() {
+    if [[ -n $SHOP_SENTINEL_PORT ]]; then
+        printf 'sentinel://%s/shop' "$(shop_sentinel_ports | sed 's/^/127.0.0.1:/' | paste --serial --delimiters ,)"
+    else
+        printf 'redis://127.0.0.1:%s/0' "$SHOP_REDIS_PORT"
+    fi
+}
+
+# Options that only a group needs. A majority of its servers has each sale before the buyer hears of it. Sales wait for
+# the end of a failover, which takes a few seconds. Then the lock is free once it expires: a sale whose reply was lost
+# with the master leaves it so, because its write may still arrive.
+shop_group_options() {
+    [[ -z $SHOP_SENTINEL_PORT ]] || printf '%s\n' --replicas-ack majority --fail-fast-ms 15000 --ttl-ms 5000
+}
+
 # instance_command I [OPTION...]: sets COMMAND, which starts the instance with the options of `up` and then
 # OPTION. The user's options stand last, so that one without its value does not take an option of the shop's.
 instance_command() {
-    local port redis=redis://127.0.0.1:$SHOP_REDIS_PORT/0 locks
+    local port redis locks group
     port=$(shop_instance_port "$1")
+    redis=$(shop_redis_url)
+    mapfile -t group < <(shop_group_options)
     locks=$(shop_lock_ports | sed 's|^|redis://127.0.0.1:|' | paste --serial --delimiters ,)
     COMMAND=("$LADDER_BUILD/service/inventoryd"
         --instance "$(shop_name "$1")" --listen "127.0.0.1:$port"
         --admin-listen "127.0.0.1:$((port + 1))" --admin-writes
         --admin-token-file "$SHOP_TOKEN_FILE"
-        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" ${locks:+--lock-servers "$locks"}
+        --redis "$redis" --lock-redis "$redis" --stock-redis "$redis" ${locks:+--lock-servers "$locks"} "${group[@]}"
         --history "$(shop_folder)/history/history-$(shop_name "$1").jsonl"
         "${SHOP_OPTIONS[@]}" "${@:2}")
 }
@@ -387,11 +422,12 @@ shop_up() {
     exec 9>"$folder/guard"
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     need_no_shop
-    rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],nginx,history,*.log}
+    rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],replica[0-9],sentinel[0-9],nginx,history,*.log}
     shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
     start_redis_servers
     shop_each await_part
+    await_group
     start_instances
     shop_each await_part
     start_nginx
@@ -474,14 +510,34 @@ shop_claim_load() {
     exec 7>"$folder/load"
     flock --nonblock 7 ||
         fail "another load runs on the shop on port $SHOP_PORT, and two would spoil each other: wait for its end"
+    shop_read_settings
     RUN_HTTP=127.0.0.1:$SHOP_PORT
     RUN_OPERATORS=127.0.0.1:$(shop_setting operators)
     ASK_TOKEN_FILE=$(shop_setting token)
     need_token
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
+    [[ -z $SHOP_SENTINEL_PORT ]] || RUN_MASTER=(shop_master)
+    RUN_KILL=(shop_kill)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history
     mapfile -t RUN_INSTANCES < <(shop_setting instance)
+}
+
+# kill_part_on PORT NAME PID START PORT: SIGKILL, if the part has that port.
+kill_part_on() {
+    [[ $1 != "$5" ]] || ! process_lives "$3" "$4" || kill -s KILL "$3"
+}
+
+# shop_kill FAULT: kills the servers that it names.
+shop_kill() {
+    local port ports
+    case $1 in
+    master_killed) ports=$(shop_master) && ports=${ports##*:} ;;
+    minority_killed) ports=$(shop_lock_ports | head -n $(((SHOP_LOCK_SERVERS - 1) / 2))) ;;
+    esac
+    for port in $ports; do
+        shop_each kill_part_on "$port"
+    done
 }
 
 shop_release_load() {

@@ -45,8 +45,9 @@ class Ports:
         self.nginx = self.first + 1
         self.operators = self.first + 2
         self.redis = self.first + 3
-        self.lock = self.first + 4  # and the two next: a lock's own servers
+        self.lock = self.first + 4  # and the next, five at most: a lock's own servers
         self.base = self.first + 10
+        self.sentinel = self.first + 80  # and the four next: the other servers of a group
 
     def instance(self, number):
         return self.base + number * STEP
@@ -60,11 +61,15 @@ class Ports:
     def lock_option(self):
         return ["--lock-port", self.lock]
 
+    @property
+    def sentinel_option(self):
+        return ["--sentinel-port", self.sentinel]
+
     def all(self, instances=2):
-        return [*self.of_a_shop(instances), self.lock, self.lock + 1, self.lock + 2]
+        return [*self.of_a_shop(instances), *range(self.lock, self.lock + 5), *range(self.sentinel, self.sentinel + 5)]
 
     def of_a_shop(self, instances=2):
-        """Without servers of its lock's own."""
+        """Without servers of its lock's own, and without a group."""
         ports = [self.nginx, self.operators, self.redis]
         for number in range(instances):
             ports += [self.instance(number), self.instance(number) + 1]

@@ -59,6 +59,35 @@ def test_a_lock_on_three_servers(place):
     place.check_nothing_is_left()
 
 
+def killed_row(place, fault):
+    """The verdict of the row in which servers were killed; it is the last one. Selling went on."""
+    faults = [json.loads((folder / "run.json").read_text())["fault"] for folder in folders(place)]
+    assert faults == ["none"] * (len(faults) - 1) + [fault]
+    verdict = json.loads((folders(place)[-1] / "verdict.json").read_text())
+    assert (verdict["sold"] + verdict["unknown"], verdict["left"], verdict["oversold"]) == (40, 0, 0), verdict
+    return verdict
+
+
+def test_two_of_five_servers_of_a_lock_are_killed_under_load(place):
+    demo = place.demo(*SMALL, "--lock", "redlock", "--write", "decr", "--lock-count", 5, "--work-ms", 50, "--kill",
+                      *place.ports.lock_option)
+    assert demo.code == 0, demo
+    assert killed_row(place, "minority_killed")["result"] == "ok"
+    assert [row[-1] for row in rows(demo.out)] == ["OK", "minority_killed"]
+    place.check_nothing_is_left()
+
+
+def test_the_master_of_a_group_is_killed_under_load(place):
+    demo = place.demo(*SMALL, "--sentinel", "--lock", "fenced", "--work-ms", 50, "--kill", *place.ports.sentinel_option)
+    assert demo.code == 0, demo
+    verdict = killed_row(place, "master_killed")
+    assert verdict["rejected_early"] <= 1, "at most the sale that was inside was refused"
+    assert [row[-1] for row in rows(demo.out)] == ["OK", "master_killed"]
+    logs = [(place.state / str(place.ports.nginx) / f"replica{number}.log").read_text() for number in (1, 2)]
+    assert sum("MASTER MODE enabled" in log for log in logs) == 1, "one of them was promoted"
+    place.check_nothing_is_left()
+
+
 def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     demo = place.demo("--lock", "watchdog", "--write", "set", "--stock", "20", "--items", "3",
                       "--requests", "90", "--instances", "3", "--work-ms", "2")
@@ -202,6 +231,9 @@ def test_a_busy_port_is_told(place):
     (["--instances", "99"], "a whole number from 1 to 16"),
     (["--work-ms", "1s"], "a whole number from 0 to 10000"),
     (["--slow"], "--work-ms"),
+    (["--kill"], "--kill needs servers that may die"),
+    (["--lock", "redlock,watchdog", "--kill"], "--kill needs servers that may die"),
+    (["--sentinel", "--lock", "redlock"], "--sentinel is one group, and --lock redlock needs independent servers"),
     (["--lock"], "--lock needs a value"),
 ])
 def test_a_wrong_option_is_refused_before_anything_is_done(place, words, told):
@@ -215,7 +247,7 @@ def test_help_names_every_option_and_every_rung(place):
     answer = place.run(SCRIPTS / "demo", "--help")
     assert answer.code == 0
     for word in ("--lock", "--write", "--stock", "--items", "--requests", "--instances", "--work-ms",
-                 "--keep", "reentrant_tls", "watchdog", "fenced: fair with --write fenced"):
+                 "--keep", "--kill", "--sentinel", "--lock-count", "reentrant_tls", "watchdog", "fenced: fair with --write fenced"):
         assert word in answer.out
 
 

@@ -18,12 +18,18 @@ struct thing {
     int64_t at_ns; /* as the array has it; INT64_MAX: not in the heap */
 };
 
-static int64_t soonest(const struct thing *things)
+static int64_t soonest_from(const struct thing *things, int64_t from_ns)
 {
     int64_t at_ns = INT64_MAX;
     for (size_t i = 0; i < THINGS; i++)
-        at_ns = things[i].at_ns < at_ns ? things[i].at_ns : at_ns;
+        if (things[i].at_ns >= from_ns && things[i].at_ns < at_ns)
+            at_ns = things[i].at_ns;
     return at_ns;
+}
+
+static int64_t soonest(const struct thing *things)
+{
+    return soonest_from(things, 0);
 }
 
 static void put(struct heap *heap, struct thing *thing, int64_t at_ns)
@@ -56,6 +62,8 @@ static void the_soonest_is_first(void **state)
             thing->at_ns = INT64_MAX;
         }
         assert_true(heap_soonest_ns(&heap) == soonest(things));
+        int64_t from_ns = rand_r(&seed) % (MOMENTS + 1);
+        assert_true(heap_soonest_from_ns(&heap, from_ns) == soonest_from(things, from_ns));
     }
     while (heap.first != NULL) {
         struct thing *thing = HEAP_THING(heap.first, struct thing, node);

@@ -3,6 +3,7 @@
  * Acquires and renewals that replicas must confirm.
  */
 #include "client.h"
+#include "far.h"
 #include "redis_engine.h"
 #include "replicas_stage.h"
 #include "sound.h"
@@ -693,6 +694,76 @@ static void renewals_of_many_holds(void **state)
     stage_clear(&stage);
 }
 
+/* The replica is healthy and far away. Renewals that become due one after another, while WAIT
+ * blocks the connection, share a write and its WAIT. So the WAITs do not grow with the holds, and
+ * none waits for those of the others. */
+static void renewals_share_a_wait(void **state)
+{
+    enum { HOLDS = 60, LAG_MS = 400, TTL_MS = 6000, APART_MS = 20 };
+    struct stage stage;
+    dlock *locks[HOLDS];
+    struct started started[HOLDS];
+    (void)state;
+    struct far *far = far_start(server, LAG_MS);
+    server_text(replicas[0], "REPLICAOF 127.0.0.1 %s", strrchr(far_url(far), ':') + 1);
+    eventually(replicas_confirm(REPLICAS));
+    stage_needs(&stage, "watchdog", DLOCK_REPLICAS_ALL);
+    for (size_t i = 0; i < HOLDS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "lock:{%zu}", i);
+        locks[i] = lock_of(stage.client, "watchdog", name);
+        started[i] = (struct started){0};
+        struct dlock_want want = waiting(PATIENCE_MS);
+        want.ttl_ms = TTL_MS + (int64_t)i * 3 * APART_MS;
+        start(locks[i], want, &started[i]);
+    }
+    for (size_t i = 0; i < HOLDS; i++) {
+        started_answered(&started[i]);
+        assert_status(started[i].status, OK);
+    }
+    size_t before = record_count(stage.trace, "WAIT 2 ");
+    for (size_t i = 0; i < HOLDS; i++)
+        eventually(record_told(stage.events, "RENEWED", started[i].hold) >= 3 ||
+                   record_count(stage.events, "LOST #") > 0);
+    size_t asked = record_count(stage.trace, "WAIT 2 ") - before;
+    assert_int_equal(record_count(stage.events, "LOST #"), 0);
+    assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 0);
+    assert_in_range(asked, 1, stats_of(stage.client).renewals / 4);
+    for (size_t i = 0; i < HOLDS; i++) {
+        assert_true(dlock_valid(started[i].hold));
+        assert_status(dlock_release(started[i].hold, NULL), OK);
+        dlock_close(locks[i]);
+    }
+    stage_clear(&stage);
+    server_text(replicas[0], "REPLICAOF 127.0.0.1 %s", master_port);
+    eventually(replicas_confirm(REPLICAS));
+    far_free(far);
+}
+
+/* A renewal that is due waits for the write under way. If that is not answered at all, the
+ * connection is given up in time for the hold that waits. */
+static void a_silent_connection_is_given_up_for_who_waits(void **state)
+{
+    enum { LONG_MS = 15000, SHORT_MS = 4000 };
+    struct stage stage;
+    (void)state;
+    struct dlock_options options = needing(DLOCK_REPLICAS_ALL);
+    options.command_timeout_ms = PATIENCE_MS;
+    stage_set(&stage, "watchdog", options);
+    dlock *other = lock_of(stage.client, "watchdog", "lock:{other}");
+    dlock_hold *longer = wanted(stage.lock, (struct dlock_want){.ttl_ms = LONG_MS});
+    proxy_plan(stage.proxy, PROXY_MUTE, LOCK, NULL, 0);
+    eventually(proxy_done(stage.proxy));
+    dlock_hold *hold = wanted(other, (struct dlock_want){.ttl_ms = SHORT_MS});
+    eventually(record_told(stage.events, "RENEWED", hold) >= 1 ||
+               record_told(stage.events, "LOST", hold) > 0);
+    assert_int_equal(record_told(stage.events, "LOST", hold), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(dlock_release(longer, NULL), OK);
+    dlock_close(other);
+    stage_clear(&stage);
+}
+
 /* Two holds, and a write that is to renew both. */
 struct two {
     dlock *other;
@@ -854,6 +925,8 @@ int main(void)
         SCENARIO(a_renewal_that_too_few_confirm, EACH_SOUND),
         SCENARIO(a_renewal_is_tried_again, EACH_SOUND),
         SCENARIO(renewals_of_many_holds, ONCE),
+        SCENARIO(renewals_share_a_wait, ONCE),
+        SCENARIO(a_silent_connection_is_given_up_for_who_waits, ONCE),
         SCENARIO(a_hold_that_is_nearly_lost_shortens_no_wait, ONCE),
         SCENARIO(renewals_without_an_answer_to_wait, ONCE),
         SCENARIO(an_extension_that_too_few_confirm, EACH_SOUND),

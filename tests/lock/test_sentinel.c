@@ -7,6 +7,7 @@
 #include "child.h"
 #include "far.h"
 #include "must.h"
+#include "proxy.h"
 #include "record.h"
 #include "redis.h"
 #include "sentinels.h"
@@ -278,6 +279,39 @@ static void one_sentinel_has_one_vote(void **state)
     snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d/shop", twice, twice);
     assert_status(tried_at(url, (struct dlock_options){0}), OK);
     server_text(all.watchers[0], "ACL SETUSER default +sentinel");
+}
+
+/* The questions of one round arrive apart. The answers to the first ones are older than a switch, so
+ * they belong to no master that ever was: here to a server that no sentinel watches. */
+static void answers_of_two_epochs_name_none(void **state)
+{
+    (void)state;
+    char url[160] = "sentinel://", torn[512], port[16];
+    struct server *lone = server_start(NULL);
+    struct proxy *proxies[SENTINELS];
+    snprintf(port, sizeof port, "%d", server_port(lone));
+    int size =
+        snprintf(torn, sizeof torn,
+                 "*4\r\n$12\r\nconfig-epoch\r\n$3\r\n998\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
+                 "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n"
+                 "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n999\r\n-ERR no id\r\n",
+                 strlen(port), port);
+    for (int i = 0; i < SENTINELS; i++) {
+        proxies[i] = proxy_start(all.watchers[i]);
+        proxy_plan(proxies[i], PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", torn, (size_t)size);
+        snprintf(url + strlen(url), sizeof url - strlen(url), "%s%s", i > 0 ? "," : "",
+                 strstr(proxy_url(proxies[i]), "127"));
+    }
+    snprintf(url + strlen(url), sizeof url - strlen(url), "/shop");
+    dlock_client *client = client_of(url, (struct dlock_options){0});
+    works(client);
+    assert_int_equal(server_integer(lone, "DBSIZE"), 0);
+    dlock_client_close(client);
+    for (int i = 0; i < SENTINELS; i++) {
+        assert_true(proxy_done(proxies[i]));
+        proxy_free(proxies[i]);
+    }
+    server_free(lone);
 }
 
 /* Each needs longer than a round of questions, and the two need to be heard together. */
@@ -710,6 +744,7 @@ int main(void)
         cmocka_unit_test(what_is_no_sentinel_names_none),
         cmocka_unit_test(a_minority_may_fail),
         cmocka_unit_test(one_sentinel_has_one_vote),
+        cmocka_unit_test(answers_of_two_epochs_name_none),
         cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),
         cmocka_unit_test(what_is_no_master_is_not_used),

@@ -247,6 +247,40 @@ static void a_release_uses_the_connection_of_its_acquire(void **state)
     flush_all();
 }
 
+/* Another call uses the connection of the late acquire. The release goes on at once by another one,
+ * and follows the acquire on its own when that call is over. */
+static void a_release_follows_its_acquire_on_a_busy_connection(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client), *other;
+    dlock_batch *reads = batch_of("GET", "stock"); /* which the first server must answer */
+    assert_status(dlock_open_ops(client, &rung_redlock, "lock:{other}", &other), OK);
+    proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[LATE]));
+    struct waiter second = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
+    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
+    waiter_start(&second);
+    eventually(proxy_done(proxies[0]));
+    assert_status(dlock_release(hold, NULL), OK);
+    for (size_t i = 1; i < LATE; i++)
+        assert_false(exists_on(i));
+    struct monitor *monitor = monitor_start(servers[LATE]);
+    proxy_let_go(proxies[LATE]);
+    eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1);
+    proxy_let_go(proxies[0]);
+    assert_status(waiter_end(&second), OK);
+    eventually(!exists_on(LATE));
+    assert_status(dlock_release(second.hold, NULL), OK);
+    eventually(exist() == 0);
+    monitor_free(monitor);
+    dlock_batch_free(reads);
+    dlock_close(other);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
 /* The connection broke, and the acquire that was sent on it has not arrived. The next connection
  * makes the server end that one, so it never will. */
 static void a_lost_acquire_does_not_come_late(void **state)
@@ -417,6 +451,7 @@ int main(void)
         cmocka_unit_test(three_lose_their_answers),
         cmocka_unit_test(one_that_lost_its_answer_is_released),
         cmocka_unit_test(a_release_uses_the_connection_of_its_acquire),
+        cmocka_unit_test(a_release_follows_its_acquire_on_a_busy_connection),
         cmocka_unit_test(a_lost_acquire_does_not_come_late),
         cmocka_unit_test(a_majority_grants_it_too_late),
         cmocka_unit_test(riding_goes_to_the_first),

@@ -167,6 +167,149 @@ static void no_release_overtakes_what_is_set_again(void **state)
     flush_all();
 }
 
+static struct dlock_options brief(void)
+{
+    return (struct dlock_options){.command_timeout_ms = 500, .connect_timeout_ms = PATIENCE_MS};
+}
+
+/* The key is set again on a server, and the request is under way for so long that nobody awaits it.
+ * The release has the server end its connection first. */
+static void what_is_set_again_does_not_come_after_the_release(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, brief());
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 9000};
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = wanted(lock, want);
+    counted_by(hold, 3);
+    proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    server_text(servers[1], "FLUSHALL");
+    eventually(hold->quorum->again == 2); /* by the timekeeper */
+    assert_true(proxy_done(proxies[1]));
+    assert_status(dlock_release(hold, NULL), OK);
+    struct monitor *monitor = monitor_start(servers[1]);
+    proxy_let_go(proxies[1]); /* the proxy's server has closed that connection */
+    counted_by(hold = acquired(lock), 3);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    assert_int_equal(monitor_count(monitor, "PX\" \"9000"), 0);
+    monitor_free(monitor);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* ---- Lost answers ---------------------------------------------------------------------------- */
+
+/* The request of an acquire is lost with its connection. The server gets the key all the same, and
+ * counts. */
+static void a_lost_acquire_is_made_up_for(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, brief());
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_CUT_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    counted_by(hold, 3);
+    assert_true(exists_on(2));
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+}
+
+/* The acquire came late, and its key was lost before anyone saw it. A renewal on the same connection
+ * shows that, and needs no CLIENT KILL. */
+static void a_request_that_was_followed_is_over(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    assert_int_equal(hold->servers, 3 + (4 << 16));
+    proxy_let_go(proxies[2]);
+    eventually(exists_on(2));
+    server_text(servers[2], "FLUSHALL");
+    server_text(servers[2], "ACL SETUSER default -client|kill");
+    counted_by(hold, 3);
+    assert_int_equal(hold->servers, 7);
+    server_text(servers[2], "ACL SETUSER default +client|kill");
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
+/* The same for a request that sets the key again. */
+static void what_is_lost_is_set_again_once_more(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, brief());
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    proxy_plan(proxies[2], PROXY_CUT_REQUEST, "NX", NULL, 0);
+    server_text(servers[2], "FLUSHALL");
+    assert_status(dlock_extend(hold), OK);
+    assert_true(proxy_done(proxies[2]));
+    assert_false(exists_on(2));
+    counted_by(hold, 3);
+    assert_true(exists_on(2));
+    assert_int_equal(hold->quorum->again, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+}
+
+/* An acquire is on its way for too long, on a connection that another call uses. The timekeeper has
+ * the server end that connection, and sets the key. */
+static void an_overdue_acquire_is_ended(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, brief());
+    dlock *lock = connected(client);
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 9000};
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = wanted(lock, want);
+    eventually(proxy_done(proxies[2]));
+    eventually(hold->servers == 7); /* by the timekeeper */
+    struct monitor *monitor = monitor_start(servers[2]);
+    proxy_let_go(proxies[2]);
+    assert_status(dlock_extend(hold), OK);
+    assert_int_equal(hold->servers, 7);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    assert_int_equal(monitor_count(monitor, "NX"), 0);
+    monitor_free(monitor);
+    end_behind_proxies(client, lock);
+}
+
+/* A renewal ends by its deadline, though a server does not answer what sets the key again, and the
+ * time-out is much longer. */
+static void a_renewal_ends_by_its_deadline(void **state)
+{
+    (void)state;
+    struct dlock_options patient = {.command_timeout_ms = 60000, .ttl_ms = 3600000};
+    dlock_client *client = client_behind_proxies(3, patient);
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    struct rung_env env;
+    counted_by(hold, 3);
+    proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    server_text(servers[1], "FLUSHALL");
+    int64_t ends_ns = mono_deadline_ns(2000);
+    assert_status(env_begin(lock, ends_ns, ends_ns, -1, NULL, &env), OK);
+    assert_status(rung_renew(&env, hold, 3600000), OK);
+    assert_true(mono_ns() < ends_ns + INT64_C(40000) * NS_PER_MS);
+    env_end(lock, &env);
+    assert_true(proxy_done(proxies[1]));
+    proxy_let_go(proxies[1]);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
 /* ---- Attempts -------------------------------------------------------------------------------- */
 
 /* An attempt was refused, and what takes it back is late on one server. A later attempt of the same
@@ -259,6 +402,12 @@ int main(void)
         cmocka_unit_test(a_late_refused_release_is_sent_again),
         cmocka_unit_test(a_cleanup_uses_the_connection_of_its_acquire),
         cmocka_unit_test(no_release_overtakes_what_is_set_again),
+        cmocka_unit_test(what_is_set_again_does_not_come_after_the_release),
+        cmocka_unit_test(a_lost_acquire_is_made_up_for),
+        cmocka_unit_test(a_request_that_was_followed_is_over),
+        cmocka_unit_test(what_is_lost_is_set_again_once_more),
+        cmocka_unit_test(an_overdue_acquire_is_ended),
+        cmocka_unit_test(a_renewal_ends_by_its_deadline),
         cmocka_unit_test(a_late_take_back_meets_a_later_attempt),
         cmocka_unit_test(reads_go_with_acquires),
         cmocka_unit_test(answered_last_commands_are_certain),

@@ -114,7 +114,7 @@ def test_one_connection_that_fails_is_no_outage(redis, start, proxy):
     sales = [Background(shop.sell) for _ in range(4)]
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 4, "all wait")
     proxy.refuse = 1
-    wait_until(lambda: shop.stock() and proxy.refuse == 0, "a connection was refused")
+    wait_until(lambda: shop.admin("GET", "/readyz") and proxy.refuse == 0, "a connection was refused")
     assert_still_wait(sales, s=3)
     release_lock(redis)
     assert [sale.result().status for sale in sales] == [200] * 4
@@ -336,3 +336,29 @@ def test_a_sale_in_its_section_writes_nothing_to_a_server_that_is_away(redis, st
     redis.thaw()
     wait_until(lambda: shop.stock().status == 200, "the server is back")
     assert shop.stock().json["stock"] == 5
+
+
+def test_a_sale_that_cannot_reach_the_stock_takes_no_lock(redis, other, start):
+    """It waits for the stock's server first. So a short outage fails no sale, and keeps no lock."""
+    other.kill()
+    shop = start(redis, "--stock-redis", other.url, "--wait-ms", 600000, "--fail-fast-ms", 600000)
+    sales = [Background(shop.sell) for _ in range(20)]
+    wait_until(lambda: shop.logged("stock-server-lost"), "the outage is noticed")
+    assert_still_wait(sales, 1)
+    assert shop.metric("lock_attempts_total") == 0
+    other.start()
+    assert {sale.result().problem for sale in sales} == {"unknown-item"}  # it is empty
+    assert shop.metric("lock_acquired_total") == 20
+
+
+def test_waiting_for_the_stocks_server_ends(redis, other, start):
+    other.kill()
+    shop = start(redis, "--stock-redis", other.url, "--wait-ms", 300, "--fail-fast-ms", 600000)
+    reply = shop.sell()
+    assert reply.problem == "stock-unavailable" and "Connection refused" in reply.json["detail"]
+    patient = start(redis, "--stock-redis", other.url, "--wait-ms", 600000, "--fail-fast-ms", 600000, name="b")
+    sales = [Background(patient.sell) for _ in range(3)]
+    wait_until(lambda: patient.logged("stock-server-lost"), "the outage is noticed")
+    assert_still_wait(sales, 0.3)
+    patient.process.terminate()
+    assert {sale.result().problem for sale in sales} == {"draining"}

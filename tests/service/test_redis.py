@@ -28,12 +28,19 @@ def test_redis_dies(redis, start, lock, problem):
     assert reply.status == 503 and reply.problem == problem
     assert shop.stock().problem == "stock-unavailable"
     assert shop.admin("GET", "/livez").status == 200 and shop.admin("GET", "/readyz").status == 503
-    if lock == "none":
-        return
+    redis.start()
+    wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after Redis came back")
+
+
+def test_the_locks_server_dies(redis, other, start):
+    shop = start(redis, "--stock-redis", other.url, "--lock", "watchdog", *QUICK)
+    shop.stock(value=5)
+    redis.kill()
+    assert shop.sell().problem == "lock-unavailable" and shop.stock().status == 200
     assert shop.metric("lock_redis_lost_total") == 1 and shop.metric("lock_redis_restored_total") == 0
     assert shop.metric("lock_redis_connects_failed_total") > 0 and shop.metric("lock_redis_refused_total") == 0
     redis.start()
-    wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after Redis came back")
+    wait_until(lambda: shop.stock(value=5).status == 200 and shop.sell().status == 200, "a sale after it came back")
     assert shop.metric("lock_redis_restored_total") == 1
     assert shop.metric("lock_released_total") == shop.metric("lock_acquired_total") > 1
 

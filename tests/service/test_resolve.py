@@ -489,7 +489,7 @@ def test_a_reply_too_many_while_a_connection_is_set_up(redis, start, proxy):
     """It would be taken for what the connection is told next."""
     carry = proxy._carry
     proxy._carry = lambda command, server: carry(command, server) * (2 if b"SELECT" in command else 1)
-    shop = start(redis, "--stock-redis", proxy.url, "--lock", "none")
+    shop = start(redis, "--stock-redis", proxy.url, "--lock", "none", "--wait-ms", 500, "--fail-fast-ms", 600000)
     redis("SET", STOCK, 5)
     reply = shop.sell()
     assert reply.problem == "stock-unavailable" and "more replies than it got requests" in reply.json["detail"] and redis("GET", STOCK) == "5"

@@ -210,7 +210,7 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
                                                   .allow_flawed = true},
                           &locks.client),
         DLOCK_OK);
-    struct sale_worker *worker = sale_worker_new(&env);
+    struct sale_worker *worker = sale_worker_new(&env, stock_new_shared(env.stock_server));
     my_loop.fd = eventfd(0, EFD_CLOEXEC);
     for (int i = 0; i < ITEMS; i++)
         server_text(server, "SET inventory:{i%d} %d", i, STOCK / ITEMS);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lock and stock at the master that sentinels name. The servers run with the files of deploy/sentinel."""
+import collections
 import re
+import signal
 
 import pytest
 
@@ -9,7 +11,7 @@ from ports import free_port
 from sentinels import Group
 from test_fail_fast import PATIENT
 from test_redis import QUICK
-from world import inventoryd_redis_up, wait_until
+from world import Background, inventoryd_redis_up, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,30 @@ def test_sales_go_on_at_the_new_master(group, start):
     times, away_ms, refused_ms = restored(shop)
     assert times == 1 and away_ms >= refused_ms > 0
     group.rejoin(former)
+
+
+@pytest.mark.parametrize("how", ["frozen", "killed"])
+@pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fenced", "fenced")])
+def test_sales_go_on_without_sentinels(group, start, how, lock, write):
+    """No connection can be made, and those that exist are enough, for more buyers than there were before. A sale that
+    waited for a connection under its lock would keep the lock from the others."""
+    shop = start(group.url, "--lock", lock, "--write", write)
+    assert shop.stock(value=1000).status == 200 and shop.sell().status == 200
+    for watcher in group.watchers:
+        watcher.process.send_signal(signal.SIGSTOP if how == "frozen" else signal.SIGKILL)
+    try:
+        buyers = [Background(lambda: [shop.sell() for _ in range(20)]) for _ in range(12)]
+        replies = [reply for buyer in buyers for reply in buyer.result()]
+        assert collections.Counter(reply.status for reply in replies) == {200: 240}, [
+            reply for reply in replies if reply.status != 200][:3]
+        assert "no master" in shop.admin("GET", "/readyz").json["detail"]
+    finally:
+        for watcher in group.watchers:
+            watcher.process.send_signal(signal.SIGCONT)
+            if how == "killed":
+                watcher.process.wait()
+                watcher.start()
+        group.await_ready()
 
 
 def test_a_former_master_that_wakes_sells_nothing(group, start):
