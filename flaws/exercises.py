@@ -67,6 +67,8 @@ ALL = {exercise.number: exercise for exercise in (
     Exercise("19.2", 30, "fair", {"frozen": "OK", "redis_empty": "OVERSOLD"}, predict=True, write="fenced_textbook"),
     Exercise("20.1", 20, "watchdog", {"redis_empty": "OK", "failover": "OK"}, predict=True, write="fenced"),
     Exercise("20.2", 20, "watchdog", {"frozen": "OK", "failover": "OK"}, write="fenced"),
+    Exercise("21.1", 15, "redlock", {"two_instances": "OVERSOLD", "minority_down": "OK"}, predict=True),
+    Exercise("21.2", 15, "redlock", {"long_section": "OVERSOLD", "killed_holding": "OK"}, predict=True),
 )}
 
 

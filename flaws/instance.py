@@ -51,7 +51,7 @@ class Sale(threading.Thread):
 
 
 class Instance:
-    def __init__(self, stage, name, ttl_ms, flags, lock_url):
+    def __init__(self, stage, name, ttl_ms, flags, lock_flags):
         self.stage, self.name = stage, name
         self.files = stage.folder / f"files-{name}"
         self.files.mkdir()
@@ -60,7 +60,7 @@ class Instance:
         self.armed = set()
         self.dead_ns, self.frozen = 0, False
         command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
-                   "--redis", stage.stock_url, "--lock-redis", lock_url, "--lock-service", "stage",  # perhaps by a proxy
+                   "--redis", stage.stock_url, *lock_flags, "--lock-service", "stage",
                    "--lock", stage.rung.lock.name,
                    "--write", stage.write, "--check-hold", "on" if stage.check_hold else "off",
                    "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",

@@ -128,12 +128,6 @@ def fences():
 
 
 def rungs():
-    """Those that a stage of flaws/ can show. It has one server for the lock, so the rungs that a majority of several
-    grants have no demonstrations and no chapter yet."""
-    return [rung for rung in every() if not rung.lock.quorum]
-
-
-def every():
     """The whole ladder."""
     ladder = said()
     alone = [Rung(rung) for rung in ladder["rungs"]]
@@ -152,8 +146,10 @@ def steps():
 
 
 def chapters():
-    """The book's, in its order: of each rung one, one of the fences, and those of no rung."""
-    return list(dict.fromkeys(rung.chapter for rung in rungs())) + ["failover"]
+    """The book's, in its order: of each rung on one server one, one of the fences, that of no rung, and of each rung on
+    several servers one."""
+    one, several = ([rung.chapter for rung in rungs() if rung.lock.quorum == quorum] for quorum in (False, True))
+    return list(dict.fromkeys([*one, "failover", *several]))
 
 
 def told_by(inventoryd):
@@ -175,7 +171,7 @@ def refresh(inventoryd):
 
 def find(name):
     """The rung, or None."""
-    return next((rung for rung in every() if rung.name == name), None)
+    return next((rung for rung in rungs() if rung.name == name), None)
 
 
 def diff(one, other):

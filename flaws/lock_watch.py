@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What became of the lock's key, for the picture: when it was set, until when it lives, when it was gone. Redis itself
 tells of each change (keyspace notifications), whatever rung caused it; the watch asks then what the key is like now."""
+import collections
 import dataclasses
 import threading
 import time
@@ -78,6 +79,24 @@ def told(changes, names, commands):
             holder = named if named and not (sender or "").startswith(named) else sender or holder or "?"
         value = change.value
         yield {"t_ns": change.t_ns, "holder": holder, "expires_ns": change.expires_ns}
+
+
+def agreed(told_by_server, needed):
+    """The same of a lock on several servers, of what each of them tells: who has it on so many of them, and until when."""
+    events = sorted(((change["t_ns"], number, change) for number, changes in enumerate(told_by_server) for change in changes),
+                    key=lambda event: event[0])
+    now, last = {}, {"holder": None, "expires_ns": 0}
+    for t_ns, number, change in events:
+        now[number] = change
+        ends = collections.defaultdict(list)
+        for one in now.values():
+            if one["holder"] is not None:
+                ends[one["holder"]].append(one["expires_ns"] or 0)
+        holder = next((holder for holder, found in ends.items() if len(found) >= needed), None)
+        until_ns = sorted(ends[holder])[-needed] if holder else 0
+        if holder != last["holder"] or abs(until_ns - last["expires_ns"]) >= SAME_NS:
+            last = {"holder": holder, "expires_ns": until_ns}
+            yield {"t_ns": t_ns, **(last if holder else {"holder": None})}
 
 
 def thinned(changes, most):

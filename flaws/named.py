@@ -17,9 +17,6 @@ def meant(name, known):
 
 def rung(name):
     found = ladder.find(name)
-    if found and found.lock.quorum:
-        raise Unknown(f'"{name}" needs several servers for its lock, and a demonstration has one; '
-                      f"scripts/demo --lock {name} sells with it")
     if found is None:
         known = [rung.name for rung in ladder.rungs()]
         raise Unknown(f'"{name}" is no rung.{meant(name, known)} The rungs are {", ".join(known)}')

@@ -54,8 +54,9 @@ def spawn(command, out=subprocess.DEVNULL):
 class Redis:
     """A redis-server in a folder of its own. It keeps its port and its options when it is started again."""
 
-    def __init__(self, folder, *options, spawn=spawn):
-        self.folder, self.options, self.spawn = folder, options, spawn
+    def __init__(self, folder, *options, spawn=spawn, prefix=()):
+        """prefix: the words before the command, as of `env`."""
+        self.folder, self.options, self.spawn, self.prefix = folder, options, spawn, prefix
         self.port = None
         self.start()
 
@@ -72,7 +73,7 @@ class Redis:
         os.makedirs(self.folder, exist_ok=True)
         for _ in range(5):  # another process may take a free port first
             port = self.port or free_port()
-            self.process = self.spawn(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", "redis.sock",
+            self.process = self.spawn([*self.prefix, "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", "redis.sock",
                                        "--save", "", "--dir", str(self.folder), *self.options, *more])
             if ready:
                 wait_until(lambda: self.answers() or self.process.poll() is not None, "redis-server answers", PATIENCE_S)
@@ -100,6 +101,10 @@ class Redis:
         """One command, on a connection of its own; its reply."""
         with contextlib.closing(Connection(self.port)) as connection:
             return connection(*words)
+
+    @property
+    def lives(self):
+        return self.process.poll() is None
 
     def freeze(self):
         freeze(self.process)

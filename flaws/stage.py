@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
 
 import lock_watch
 import transcript
+from ports import free_port
 from proxy import Proxy, ReplicationProxy
 from instance import ITEM, Instance
 from redis_server import spawn
@@ -27,6 +29,8 @@ LOCK_KEY, STOCK_KEY, EPOCH_KEY = "lock:{phone}", "inventory:{phone}", "inventory
 IDENTITY_KEY = "dlock:identity"  # of a lock's server
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # how many readers are inside, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
+LOCK_SERVERS = 5  # of a rung that a majority of several grants
+SEVERAL_TTL_MS = 600000  # of a lock on those: whoever answered late is asked again after a thirtieth of it
 FAILOVER_TTL_MS = 120000  # not renewed before the sentinels have promoted a replica
 RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
 CHANGES_MAX = 64  # of the lock's key: the judge reads no more
@@ -65,6 +69,8 @@ class Stage:
         self.notes, self.seen = [], []
         self.crowd = set()  # names of sales that the transcript shows as one
         self.redis = self.lock_redis = self.group = None
+        self.lock_servers = []  # the lock's only one, or those of which a majority grants it
+        self.clocks = {}  # the files that set the clocks of these servers
         self.masters = []  # that the group has had: (since when, name, server)
         self.restocked = False  # whether the stock is changed while it is sold
 
@@ -81,7 +87,8 @@ class Stage:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for name in ("redis", "lock-redis", "group", *(f"files-{name}" for name in self.instances)):
+        for name in ("redis", "group", *(f"lock-{number}" for number in range(LOCK_SERVERS)),
+                     *(f"files-{name}" for name in self.instances)):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         if STOP.is_set() and not (self.folder / "verdict.json").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -93,27 +100,52 @@ class Stage:
 
     # ---- setting up ----
 
-    def open(self, lock_apart=False, durable=False):
-        """Redis and the stock. lock_apart: the lock has a server of its own."""
+    def open(self, lock_apart=False, durable=False, clocks=False, several=LOCK_SERVERS):
+        """Redis and the stock. lock_apart: the lock has a server of its own; where a majority of several grants it, it
+        always has so many. clocks: those of the lock's servers can be made to jump."""
         options = DURABLE if durable else ()
-        self.redis = WitnessedRedis(self.folder / "redis", *options, key=LOCK_KEY, spawn=self.spawn)
-        self.lock_redis = self.redis
-        if lock_apart:
-            self.lock_redis = WitnessedRedis(self.folder / "lock-redis", *options, key=LOCK_KEY, spawn=self.spawn)
+        self.redis = self.server("redis", options)
+        count = several if self.rung.quorum else int(lock_apart)
+        self.lock_servers = [self.server(f"lock-{number}", options, clocks) for number in range(count)] or [self.redis]
+        self.lock_redis = self.lock_servers[0]
         self.stock_url, self.lock_url = self.redis.url, self.lock_redis.url
         self.begin()
 
+    def server(self, name, options=(), clock=False):
+        prefix = ()
+        if clock:
+            file = self.folder / f"{name}.clock"
+            file.write_bytes(bytes(8))
+            prefix = ("env", f"LD_PRELOAD={self.clock_jump()}", f"CLOCK_JUMP={file}")
+        server = WitnessedRedis(self.folder / name, *options, key=LOCK_KEY, spawn=self.spawn, prefix=prefix)
+        if clock:
+            self.clocks[server] = file
+        return server
+
+    def clock_jump(self):
+        """The library that is built beside the programs."""
+        found = pathlib.Path(self.inventoryd).resolve().parents[1] / "flaws" / "clock_jump.so"
+        if not found.exists():
+            raise Inconclusive(f"there is no {found}, which makes a server's clock jump: build the target clock_jump")
+        return found
+
     def open_group(self, stock_too=False):
-        """The lock has a group of servers that sentinels watch; the stock has a server of its own, or is there, too."""
+        """The lock has a group of servers that sentinels watch; the stock has a server of its own, or is there, too.
+        Where a majority of several servers grants the lock, it has those, and the stock alone may be on a group."""
+        if self.rung.quorum and not stock_too:
+            self.open()
+            return
         server = functools.partial(WitnessedRedis, key=LOCK_KEY)
         self.group = Group(self.folder / "group", server, self.replication_proxy, spawn=self.spawn)
         self.lock_redis = self.group.nodes[0]
         self.masters = [(0, "old", self.lock_redis)]
         self.lock_url = self.stock_url = self.group.url
-        self.redis = self.lock_redis
+        self.redis, self.lock_servers = self.lock_redis, [self.lock_redis]
         if not stock_too:
-            self.redis = WitnessedRedis(self.folder / "redis", key=LOCK_KEY, spawn=self.spawn)
+            self.redis = self.server("redis")
             self.stock_url = self.redis.url
+        if self.rung.quorum:
+            self.lock_servers = [self.server(f"lock-{number}") for number in range(LOCK_SERVERS)]
         self.lock_redis("SET", IDENTITY_KEY, "the group")  # as if it had been in use
         self.begin()
 
@@ -126,10 +158,23 @@ class Stage:
         self.redis("SET", STOCK_KEY, self.stock)
         self.before = self.redis_side()
 
-    def instance(self, name, ttl_ms, *flags, proxy=None):
-        url = proxy.url if proxy else self.lock_url
+    @property
+    def needed(self):
+        """How many of the lock's servers grant it."""
+        return len(self.lock_servers) // 2 + 1
+
+    def lock_flags(self, proxy, reaches):
+        """Where an instance finds the lock. proxy: before its first server; reaches: so many servers, None: all."""
+        urls = [proxy.url] if proxy else [self.lock_url if not self.rung.quorum else self.lock_servers[0].url]
+        if not self.rung.quorum:
+            return "--lock-redis", urls[0]
+        urls += [server.url for server in self.lock_servers[1:reaches]]
+        urls += [f"redis://127.0.0.1:{free_port()}" for _ in self.lock_servers[len(urls):]]
+        return "--lock-servers", ",".join(urls)
+
+    def instance(self, name, ttl_ms, *flags, proxy=None, reaches=None):
         self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first instance's hold is the one that expires
-        self.instances[name] = Instance(self, name, ttl_ms, flags, url)
+        self.instances[name] = Instance(self, name, ttl_ms, flags, self.lock_flags(proxy, reaches))
         return self.instances[name]
 
     def proxy(self):
@@ -215,12 +260,18 @@ class Stage:
 
     def hold_replication(self):
         """From now on the group's replicas get nothing. They have all that was written so far."""
+        if not self.group:
+            return
         self.wait_replicated()
         self.replication.hold()
         self.note("what the master sends its replicas is held back on the way", "replication is held back")
 
     def fail_over(self):
-        """The group's master dies, the sentinels promote a replica, and the other one follows it."""
+        """The group's master dies, the sentinels promote a replica, and the other one follows it. Where there is no group,
+        one of the lock's servers dies."""
+        if not self.group:
+            self.kill_lock_servers(1)
+            return
         former = self.lock_redis
         former.wait_told()
         former.kill()
@@ -228,14 +279,44 @@ class Stage:
         since_ns = self.note("the old master dies", "the old master dies")
         self.lock_redis = self.group.fail_over()
         self.lock_redis.promoted()
+        if not self.rung.quorum:
+            self.lock_servers = [self.lock_redis]
         self.group.await_ready(replicas=1)
         self.masters.append((since_ns, "new", self.lock_redis))
         if self.redis is former:
             self.redis = self.lock_redis
         self.note("the sentinels promote a replica: it is the new master", "a replica is promoted")
 
+    def kill_lock_servers(self, count):
+        """So many of them, the last first."""
+        victims = self.lock_servers[-count:]
+        for server in victims:
+            server.wait_told()
+            server.kill()
+        said = f"{self.numbers(victims)} of the lock {'die' if len(victims) > 1 else 'dies'}"
+        self.note(said, said)
+        return victims
+
+    def numbers(self, servers):
+        """These servers of the lock, as the transcript calls them."""
+        if len(self.lock_servers) == 1:
+            return "the only server"
+        numbers = [str(self.lock_servers.index(server) + 1) for server in servers]
+        return f"server{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:-1])}{' and ' if numbers[1:] else ''}{numbers[-1]}"
+
+    def jump_clocks(self, servers, ms):
+        """Their wall clocks jump ahead by so much."""
+        for server in servers:
+            before = int(server("TIME")[0])
+            self.clocks[server].write_bytes(struct.pack("q", ms * 1000))
+            wait_until(lambda: int(server("TIME")[0]) >= before + ms // 1000, "the clock has jumped")
+        whose = "its clock jumps" if len(self.lock_servers) == 1 else f"the clocks of {self.numbers(servers)} jump"
+        self.note(f"{whose} ahead by {ms // 1000} s", whose)
+
     def place_of(self, event):
-        """The server of a group that a command was sent to."""
+        """What a command was sent to, where the lock has several servers: "lock" or "stock"; of a group, which server."""
+        if self.rung.quorum:
+            return "lock" if event["server"].startswith(tuple(f"{one.url}/" for one in self.lock_servers + self.proxies)) else "stock"
         if not self.group:
             return ""
         if self.stock_url != self.lock_url and {STOCK_KEY, EPOCH_KEY} & set(event["sent"].split()):
@@ -245,16 +326,32 @@ class Stage:
     @property
     def servers(self):
         """All that the instances have had to do with."""
-        return {self.redis, self.lock_redis, *(server for _, _, server in self.masters)}
+        return {self.redis, *self.lock_servers, *(server for _, _, server in self.masters)}
 
     def wait_second(self):
         """Waits for a second by Redis' own clock."""
         self.redis("SET", "a second", 1, "PX", 1000)
         wait_until(lambda: self.redis("EXISTS", "a second") == 0, "a second goes by")
 
+    def having_key(self):
+        """The servers of the lock that run and have its key."""
+        return [server for server in self.lock_servers if server.lives and server("EXISTS", LOCK_KEY) == 1]
+
+    def wait_on_all(self):
+        """A lock on several servers is granted when most have said so: waits until all have its key."""
+        if self.rung.quorum:
+            wait_until(lambda: len(self.having_key()) == len(self.lock_servers), "all servers have the lock's key")
+
+    def tell_left_behind(self):
+        """Which servers of the lock that run have its key after a sale has been refused."""
+        if not self.rung.quorum:
+            return
+        wait_until(lambda: not self.having_key(), "no server has the lock's key")
+        self.note(f"none of {self.numbers([one for one in self.lock_servers if one.lives])} has the lock's key")
+
     def wait_expired(self):
         """Waits until the lock's key expires."""
-        wait_until(lambda: self.lock_redis("EXISTS", LOCK_KEY) == 0, "the lock expires")
+        wait_until(lambda: not self.having_key(), "the lock expires")
         self.note("the lock expires", "the lock expires")
 
     def handed_over(self):
@@ -262,13 +359,16 @@ class Stage:
         return self.rung.handoff and self.lock_redis("HGET", LOCK_KEY, "state") == "granted"
 
     def has_ttl(self):
-        return self.lock_redis("PTTL", LOCK_KEY) >= 0
+        return any(server("PTTL", LOCK_KEY) >= 0 for server in self.lock_servers if server.lives)
 
     def redis_side(self):
         """What Redis holds: stock and lock. While readers are counted, their count is the lock."""
-        counted = self.lock_redis("GET", COUNT_KEY) not in (None, "0")
-        key = COUNT_KEY if counted and self.lock_redis("EXISTS", LOCK_KEY) == 0 else LOCK_KEY
-        kind, pttl = self.lock_redis("TYPE", key), self.lock_redis("PTTL", key)
+        having = self.having_key()
+        asked = [server for server in self.lock_servers if server.lives and server("GET", COUNT_KEY) not in (None, "0")]
+        key, asked = (LOCK_KEY, having) if having or not asked else (COUNT_KEY, asked)
+        kind, pttl = "none", -2
+        if len(asked) >= self.needed:
+            kind, pttl = asked[0]("TYPE", key), asked[0]("PTTL", key)
         stock = self.redis("GET", STOCK_KEY)
         return {"stock": {ITEM: None if stock is None else int(stock)},
                 "locks": {ITEM: {"type": kind, "pttl_ms": pttl}}}
@@ -278,10 +378,16 @@ class Stage:
         half of it: rw_counter counts its readers in another one."""
         if self.rung.shared and not self.rung.expires:
             return []
-        servers = [server for _, _, server in self.masters] or [self.lock_redis]
-        changes = [change for server in servers for watch in server.watches for change in watch.changes
-                   if change.t_ns <= self.ended_ns]
-        told = list(lock_watch.told(changes, transcript.Names(self), transcript.sent_about(self, LOCK_KEY)))
+        names, sent = transcript.Names(self), transcript.sent_about(self, LOCK_KEY)
+
+        def told_by(*servers):
+            changes = [change for server in servers for watch in server.watches for change in watch.changes
+                       if change.t_ns <= self.ended_ns]
+            return list(lock_watch.told(changes, names, sent))
+        if self.rung.quorum:
+            told = list(lock_watch.agreed([told_by(server) for server in self.lock_servers], self.needed))
+        else:
+            told = told_by(*([server for _, _, server in self.masters] or self.lock_servers))
         return lock_watch.thinned(told, CHANGES_MAX)
 
     # ---- judging ----

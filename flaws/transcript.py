@@ -177,6 +177,57 @@ def in_short(sent, reply):
     return FENCED.sub(of_fenced, sent), reply
 
 
+class Round:
+    """One request to all servers of the lock, and what they answered."""
+
+    def __init__(self, who, sent):
+        self.who, self.sent, self.events, self.servers = who, sent, [], set()
+
+    def add(self, event):
+        self.events.append(event)
+        self.servers.add(event["server"])
+
+    def line(self, needed, names):
+        """What a majority answered. Who else answered in time is chance."""
+        reply, count = collections.Counter(event["reply"] for event in self.events).most_common(1)[0]
+        sent, told = in_short(self.sent, names.plain(reply))
+        if count < needed or reply == "(lost)":
+            return Line(self.events[0]["sent_ns"], self.who, sent, "no majority", at="lock")
+        answered_ns = sorted(event["t_ns"] for event in self.events if event["reply"] == reply)[needed - 1]
+        t_ns = self.events[0]["sent_ns"] if LETTING_GO.search(self.sent) else answered_ns
+        return Line(t_ns, self.who, sent, f"{told} from most", at="lock")
+
+
+def rounds(stage, names):
+    """The requests to a lock on several servers: acquires, and the first release of each who leaves its section. Not
+    told is what follows from the chance of who answers in time: renewals, what a refused attempt takes back, and a
+    release that is sent again."""
+    for instance in stage.instances.values():
+        entered, left, found = {}, {}, []
+        events = [event for event in instance.events() if event["t_ns"] <= stage.ended_ns]
+        for event in events:
+            if event["event"] in ("granted", "exit"):
+                (entered if event["event"] == "granted" else left).setdefault(event["request"], event["t_ns"])
+        asked = [event for event in events if event["event"] == "command" and stage.place_of(event) == "lock"
+                 and not is_no_rungs(event["sent"]) and not event["reply"].startswith("(error) NOSCRIPT")]
+        for event in sorted(asked, key=lambda event: event["sent_ns"]):
+            hold, sent = ID.search(event["sent"]), names.plain(event["sent"])
+            who = event.get("request") or hold and names.holds.get(hold[0]) or sender(instance, event, sent)
+            releases = LETTING_GO.search(sent)
+            if "redlock_renew.lua" in sent or releases and event["sent_ns"] < left.get(who, float("inf")) \
+                    or not releases and event["sent_ns"] > entered.get(who, float("inf")):
+                continue
+            same = next((one for one in reversed(found) if (one.who, one.sent) == (who, sent)), None)
+            if same is not None and event["server"] in same.servers and releases:
+                continue
+            if same is None or event["server"] in same.servers:
+                same = Round(who, sent)
+                found.append(same)
+            same.add(event)
+        for one in found:
+            yield one.line(stage.needed, names)
+
+
 def commands(stage, names):
     """A command has its place when it was answered, a release when it was sent: so a release comes before
     the grant that it makes possible, even if its own answer comes last."""
@@ -195,6 +246,8 @@ def commands(stage, names):
                 continue  # a script that is not known is sent again in full, which is the next line
             if is_listening(event) and not waiting:
                 continue  # it was for nobody
+            if stage.rung.quorum and stage.place_of(event) == "lock":
+                continue  # see rounds()
             if event["t_ns"] > stage.ended_ns or PROBED in event["sent"]:
                 continue  # what the end of the stage brought about; what is sent when a server seems to be away
             t_ns = event["sent_ns"] if who in left else event["t_ns"]
@@ -286,6 +339,8 @@ def message_first(lines):
 def lines_of(stage):
     names = Names(stage)
     lines = message_first(commands(stage, names))
+    if stage.rung.quorum:
+        lines += rounds(stage, names)
     lines += [Line(t_ns, "", text) for t_ns, text in stage.notes]
     lines += list(answers(stage, lines))
     return merged(gathered(lines, stage.crowd))
@@ -338,6 +393,11 @@ def begun(text):
     return re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{found[1][:20]}', text)
 
 
+def is_no_rungs(command):
+    """A shop sends it to see whether a server is there, or a new connection, for itself."""
+    return PROBED in command or command.startswith(LOGIN)
+
+
 def disagreement(stage):
     """What Redis says that it was sent and nobody recorded, or the other way round; "" when they agree. What a
     process was killed over, or whose reply was lost, may be missing on one side."""
@@ -345,7 +405,7 @@ def disagreement(stage):
     for instance in stage.instances.values():
         lossy |= instance.dead_ns > 0
         for event in instance.events():
-            if event["event"] == "command" and event["reply"] != "(lost)" and PROBED not in event["sent"]:
+            if event["event"] == "command" and event["reply"] != "(lost)" and not is_no_rungs(event["sent"]):
                 recorded[begun(event["sent"])] += 1
                 dropped[begun(event["sent"])] += event["reply"] == "QUEUED"
             lossy |= event["event"] == "command" and event["reply"] == "(lost)"
@@ -354,10 +414,12 @@ def disagreement(stage):
         for client, command in redis.witnessed():
             if client != "lua":
                 seen[as_recorded(command)] += 1
+    if stage.rung.quorum:  # of an answer that no majority needed one side may not know
+        recorded, seen = (collections.Counter(set(one)) for one in (recorded, seen))
     unseen = recorded - dropped - seen  # MONITOR tells of a transaction's commands only when EXEC carries them out
     unrecorded = collections.Counter() if lossy else seen - recorded
-    told = (*LISTENING, *LOGIN, *(OF_GROUP if stage.group else ()))
-    for command in [command for command in unrecorded if command.startswith(told) or PROBED in command]:
+    told = (*LISTENING, *(OF_GROUP if stage.group or stage.rung.quorum else ()))
+    for command in [one for one in unrecorded if one.startswith(told) or is_no_rungs(one)]:
         del unrecorded[command]  # nobody answered before the end, or before the connection was cut; or it is no command of a rung
     if unseen:
         return f"recorded, but not seen by Redis: {next(iter(unseen))}"

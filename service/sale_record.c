@@ -103,16 +103,17 @@ static struct history_request record_for(const struct holder *holder)
 void sale_on_trace(void *arg, const struct dlock_trace *trace)
 {
     const int64_t sent_ns = mono_ns() - trace->took_us * 1000;
-    char sent[900], reply[400];
+    char sent[900], reply[400], server[300];
     struct history_request record;
     const struct holder *holder = trace->user != NULL ? trace->user : served;
     if (holder != NULL)
         record = record_for(holder);
     text_quote(sent, sizeof sent, trace->sent);
     text_quote(reply, sizeof reply, trace->reply);
+    text_quote(server, sizeof server, trace->server);
     history_event(arg, holder != NULL ? &record : NULL, "command",
-                  ",\"sent_ns\":%" PRId64 ",\"sent\":\"%s\",\"reply\":\"%s\"", sent_ns, sent,
-                  reply);
+                  ",\"sent_ns\":%" PRId64 ",\"server\":\"%s\",\"sent\":\"%s\",\"reply\":\"%s\"",
+                  sent_ns, server, sent, reply);
 }
 
 void sale_on_event(void *arg, const struct dlock_event *event)

@@ -52,7 +52,8 @@ def frozen_late(stage):
     freezes_at(stage, READ, late=True)
 
 
-@scenario("the holder is frozen between its last check of its hold and its write", {"watchdog": "fenced"},
+@scenario("the holder is frozen between its last check of its hold and its write",
+          {"watchdog": "fenced", "redlock": "fenced"},
           "a write without the newest token is refused")
 def frozen_writing(stage):
     freezes_at(stage, WRITE)

@@ -4,6 +4,7 @@
  * ADDS   a majority of several servers: one that fails loses no lock
  * FLAW   a process that is frozen beyond its hold still writes; a server whose clock jumps, or that
  *        comes back empty, takes its vote back, and a bare majority has none to spare
+ * SHOW   scripts/rung break redlock
  * CURE   fenced
  * NEXT   fenced
  * COST   2 rounds of one command to each server, side by side

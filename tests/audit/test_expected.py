@@ -34,8 +34,9 @@ def cells():
 RUNGS = {rung.name: (rung.lock.name, rung.write or "set") for rung in the_ladder.rungs()}
 
 
-def own_files(rungs):
-    return [rung for rung in rungs if not rung.write]
+def ladder():
+    """The rungs that are a file of their own."""
+    return [rung for rung in the_ladder.rungs() if not rung.write]
 
 
 def fits(cell, *run):
@@ -53,7 +54,7 @@ def test_one_cell_speaks_for_each_run():
     table, used = cells(), set()
     worlds, wanted = {}, {}
     for rung, write, instances, stock in itertools.product(
-            own_files(the_ladder.every()), the_ladder.writes(), ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
+            ladder(), the_ladder.writes(), ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
         if named.why_not(rung, write):
             continue
         rung = rung.name
@@ -168,7 +169,8 @@ BROKEN_BY = {
     "killed_holding": {"DEADLOCK": "setnx rw_counter setnx_multi", "UNDERSOLD": "blpop_wake"},
     "killed_acquiring": {"DEADLOCK": "setnx rw_counter setnx_expire setnx_multi", "UNDERSOLD": "blpop_wake"},
     "killed_releasing": {"DEADLOCK": "setnx rw_counter setnx_multi", "UNDERSOLD": "blpop_wake"},
-    "forgotten": {"DEADLOCK": "setnx rw_counter setnx_multi watchdog_timer watchdog blpop_wake notify fair read_write"},
+    "forgotten": {"DEADLOCK": "setnx rw_counter setnx_multi watchdog_timer watchdog blpop_wake notify fair read_write "
+                              "redlock"},
     "redis_dies": {"DEADLOCK": "setnx rw_counter setnx_expire setnx_multi", "UNDERSOLD": "blpop_wake"},
     "release_lost": {"DEADLOCK": "setnx rw_counter setnx_multi watchdog_timer", "UNDERSOLD": "blpop_wake"},
     "late_release": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex reentrant_getset"},
@@ -178,25 +180,28 @@ BROKEN_BY = {
                                  "owner_lua reentrant_tls reentrant_getset reentrant"},
     "frozen_late": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex owner_check owner_lua "
                                 "reentrant_tls reentrant_getset reentrant watchdog_timer watchdog "
-                                "blpop_wake notify fair read_write"},
+                                "blpop_wake notify fair read_write redlock"},
     "frozen": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex owner_check owner_lua "
                            "reentrant_tls reentrant_getset reentrant watchdog_timer watchdog "
-                           "blpop_wake notify fair read_write"},
+                           "blpop_wake notify fair read_write redlock"},
     "dead_next": {"OVERSOLD": "none local reentrant_getset"},
-    "reentry": {"DEADLOCK": "local setnx rw_counter setnx_expire setnx_multi set_nx_ex owner_check owner_lua"},
+    "reentry": {"DEADLOCK": "local setnx rw_counter setnx_expire setnx_multi set_nx_ex owner_check owner_lua redlock"},
     "lost_wakeup": {"OVERSOLD": "none local reentrant_getset", "UNDERSOLD": "blpop_wake"},
     "freed_meanwhile": {"OVERSOLD": "none local"},
     "cut_listening": {"OVERSOLD": "none local reentrant_getset"},
     "dead_reader": {"DEADLOCK": "setnx rw_counter setnx_multi", "UNDERSOLD": "blpop_wake"},
     "writer_starvation": {"OVERLAP": "none local reentrant_getset", "UNDERSOLD": "rw_counter"},
     "upgrade": {"DEADLOCK": "rw_counter"},
+    "restart_durable": {"OVERSOLD": "none local reentrant_getset"},
+    "clock_jump": {"OVERSOLD": "none local setnx_expire setnx_multi set_nx_ex owner_check owner_lua reentrant_tls "
+                               "reentrant_getset reentrant watchdog_timer watchdog blpop_wake notify fair read_write redlock"},
 }
 
 
 @pytest.mark.parametrize("fault", BROKEN_BY)
 def test_promises_of_a_scenario(fault):
     table = cells()
-    for rung in [rung.name for rung in own_files(the_ladder.rungs())]:
+    for rung in [rung.name for rung in ladder()]:
         harm = {result for result, rungs in BROKEN_BY[fault].items() if rung in rungs.split()}
         cell = next(cell for cell in table if fits(cell, rung, "set", "MANY", "SHORT", fault))
         assert words(cell) == (harm or {"OK"}), cell

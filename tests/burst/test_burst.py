@@ -8,7 +8,6 @@ import pathlib
 import pytest
 
 import ladder
-from redis_server import Redis
 from stage import LOCK_KEY, Stage
 from waiting import wait_until
 
@@ -23,12 +22,10 @@ QUEUE = f"dlock:queue:{LOCK_KEY}"
 class Burst:
     def __init__(self, stage, lock_apart=False):
         self.stage = stage
-        stage.open(lock_apart, durable=not lock_apart)
-        self.lock_servers = [Redis(stage.folder / f"lock{number}", spawn=stage.spawn)
-                             for number in range(3 if stage.rung.quorum else 0)]
-        flags = (*FLAGS, "--lock-servers", ",".join(server.url for server in self.lock_servers))
-        self.a = stage.instance("a", TTL_MS, *flags)
-        self.b = stage.instance("b", TTL_MS, *flags)
+        stage.open(lock_apart, durable=not lock_apart, several=3)
+        self.lock_servers = stage.lock_servers
+        self.a = stage.instance("a", TTL_MS, *FLAGS)
+        self.b = stage.instance("b", TTL_MS, *FLAGS)
         self.before = {}
 
     @property

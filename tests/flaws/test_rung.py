@@ -19,6 +19,7 @@ from rung import ROOT, TOOLS, left_behind, rung
 import ladder
 import named
 import transcript
+from lock_watch import agreed
 from scenarios import ALL, demonstrations, shown
 from scenarios.readers import check_none_met
 from scenarios.steps import beside
@@ -91,8 +92,8 @@ def test_a_step_is_its_lesson_alone():
 
 def test_a_later_rung_is_short():
     """Behind watchdog come protocols, which are no small steps: their file of C has a limit, their scripts have none."""
-    later = NAMES[NAMES.index("watchdog") + 1:]
-    sizes = {name: len(ladder.find(name).lock.text.splitlines()) for name in later}
+    later = [one for one in ladder.rungs()[NAMES.index("watchdog") + 1:] if not one.lock.quorum]
+    sizes = {one.name: len(one.lock.text.splitlines()) for one in later}
     assert max(sizes.values()) <= 150, sizes
 
 
@@ -271,6 +272,63 @@ def test_the_judge_names_the_sales_that_a_failover_loses(tmp_path):
     done = rung("break", "failover_stock", "--runs", tmp_path)
     assert done.returncode == 0 and done.stdout.endswith("\nexpected OVERSOLD, got OVERSOLD\n"), done.stdout + done.stderr
     assert "unit 2 of phone was sold twice: to request a1 by a at" in done.stdout and "to request b1 by b" in done.stdout
+
+
+# ---- Several servers ----
+
+
+def places_of(told):
+    return re.findall(r"^ *\d+  (\w+) +(lock|stock) +(\w+).*?(from most|no majority|)(?: +\(\d+ times\))?$", told, re.MULTILINE)
+
+
+def test_a_majority_grants_its_lock_while_two_of_five_are_down(tmp_path):
+    done = rung("cure", "minority_down", "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("\nexpected OK, got OK\n"), done.stdout + done.stderr
+    assert "servers 4 and 5 of the lock die" in done.stdout and done.stdout.count("  sold unit ") == 2
+    assert places_of(done.stdout) == [
+        (who, place, what, most) for who in ("a1", "a2") for place, what, most in (
+            ("lock", "SET", "from most"), ("stock", "GET", ""), ("stock", "SET", ""), ("lock", "delete_if_owner", "from most"))]
+    assert not left_behind(tmp_path)
+
+
+def test_without_a_majority_a_buyer_is_refused_and_what_two_servers_granted_is_taken_back(tmp_path):
+    with Stage(ladder.find("redlock"), "majority_down", *TOOLS, tmp_path, stock=3) as stage:
+        ALL["majority_down"].run(stage)
+        verdict = stage.judge()
+        assert verdict["agrees"] and verdict["result"] == "undersold" and transcript.disagreement(stage) == ""
+        assert [sale.answer for sale in stage.sales] == ["sold unit 3, 2 left", "503 lock-unavailable", "sold unit 2, 1 left"]
+        for server in stage.lock_servers[:2]:  # both had set its key
+            mine = [command for client, command in server.witnessed() if client != "lua" and "lock:{phone}" in command]
+            assert [command.split()[0] for command in mine[2:4]] == ['"SET"', '"EVAL"'], mine
+        assert "none of servers 1, 2 and 3 has the lock's key" in transcript.text_of(stage)
+
+
+@pytest.mark.parametrize("flaw", ["restart_empty", "clock_jump"])
+def test_a_majority_that_forgets_grants_twice(tmp_path, flaw):
+    done = rung("break", flaw, "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("\nexpected OVERSOLD, got OVERSOLD\n"), done.stdout + done.stderr
+    granted = re.findall(r"^ *\d+  (\w+) +lock +SET .* OK from most$", done.stdout, re.MULTILINE)
+    assert granted == ["a1", "b1"]
+
+
+def test_the_clock_must_have_jumped_by_a_time_to_live(tmp_path):
+    """So it is the jump that lets the second one in."""
+    with Stage(ladder.find("redlock"), "clock_jump", *TOOLS, tmp_path) as stage:
+        stage.open(clocks=True)
+        beside(stage, *(stage.instance(name, FAILOVER_TTL_MS) for name in "ab"),
+               lambda: stage.jump_clocks(stage.lock_servers[:stage.needed], FAILOVER_TTL_MS // 4))
+        verdict = stage.judge()
+        assert verdict["result"] == "ok" and verdict["overlaps"] == 0
+
+
+def test_the_picture_shows_the_lock_as_most_servers_have_it():
+    """One that has it alone is nobody's lock."""
+    at = lambda t_ns, holder, until_ns=None: {"t_ns": t_ns, "holder": holder, "expires_ns": until_ns}
+    gone = lambda t_ns: {"t_ns": t_ns, "holder": None}
+    ms = 1000000
+    servers = [[at(1, "a1", 100 * ms), gone(5)], [at(2, "a1", 200 * ms), gone(9), at(10, "b1", 300 * ms)],
+               [at(3, "b1", 300 * ms)]]
+    assert list(agreed(servers, 2)) == [at(2, "a1", 100 * ms), gone(5), at(10, "b1", 300 * ms)]
 
 
 def test_readers_that_met_the_writer_have_spoiled_the_run():

@@ -69,4 +69,6 @@ ALL = {
     "19.2": Wrong("another item's mark is set", [('"inventory:{phone}:fence"', '"inventory:{pen}:fence"')]),
     "20.1": Wrong("the token is drawn, and not given", [("hold->token = (uint64_t)drawn.integer;", "hold->token = 0;")]),
     "20.2": Wrong("it keeps the number that it has counted", [("hold->token = seconds * 1000000 + us;", "hold->token = 1;")]),
+    "21.1": Wrong("another key is deleted", [('{"DEL", hold->key, NULL}', '{"DEL", hold->id, NULL}')]),
+    "21.2": Wrong("it is renewed", [("    .release = release,\n    .resolve", "    .release = release,\n    .renew = renew,\n    .resolve")]),
 }

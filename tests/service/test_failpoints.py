@@ -388,8 +388,9 @@ def test_commands_are_recorded(redis, start, tmp_path):
         (f"SET lock:{{phone}} {hold} NX PX 30000", "OK"), ("GET inventory:{phone}", '"4"'),
         ("SET inventory:{phone} 3", "OK"), ("GET lock:{phone}", f'"{hold}"'), ("DEL lock:{phone}", "(integer) 1")]
     for event in commands:
-        assert set(event) == {"t_ns", "seq", "instance", "event", "thread", "request", "item", "sent_ns", "sent",
-                              "reply"}
+        assert set(event) == {"t_ns", "seq", "instance", "event", "thread", "request", "item", "sent_ns", "server",
+                              "sent", "reply"}
+        assert event["server"] == f"{redis.url}/0"
         assert event["item"] == "phone" and isinstance(event["sent_ns"], int) and event["sent_ns"] <= event["t_ns"]
     assert names(of(history, "r")) == ["invoke", "command", "granted", "enter", "command", "read", "command", "write",
                                        "exit", "command", "command", "release"]
