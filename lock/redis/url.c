@@ -32,6 +32,8 @@ static int url_hex_digit(char c)
 #define WRONG_ESCAPE "has a '%' that is not followed by two hex digits other than 00"
 #define WRONG_LOGIN "has an '@', but no ':' before the password: user:password@, or :password@"
 #define WRONG_HOST "has no host"
+#define WRONG_HOST_BYTES                                                                           \
+    "has a blank, a ';' or a control character in a host; between two sentinels stands one ','"
 #define WRONG_PORT "has a port that is not a number from 1 to 65535"
 #define WRONG_DB "has a database that is not a number from 0 to 99999"
 #define WRONG_SLASH "has a '/' in its login; write it as %2F"
@@ -133,6 +135,9 @@ static const char *parse_endpoint(const char *from, const char *to, const char *
     }
     if (host == host_end)
         return WRONG_HOST;
+    for (const char *at = host; at < host_end; at++)
+        if ((unsigned char)*at <= ' ' || *at == ';' || *at == 0x7f)
+            return WRONG_HOST_BYTES;
     if (after < to && *after != ':')
         return WRONG_AFTER_BRACKET;
     const char *port = after < to ? after + 1 : NULL;
