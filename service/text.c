@@ -38,14 +38,21 @@ static size_t address_size(const char *at)
     return size > 0 && at[size - 1] == ':' ? size - 1 : size;
 }
 
+/* sentinel:// with a master's name is the master's address, and without one a sentinel's. */
+static bool is_sentinel(const char *at, size_t size)
+{
+    const size_t scheme = strlen("sentinel://");
+    return at[0] == 's' && size > scheme && memchr(at + scheme, '/', size - scheme) == NULL;
+}
+
 void text_hide_servers(char *text)
 {
     static const char *const schemes[] = {"redis://", "unix:", "sentinel://"};
-    static const char name[] = "Redis";
-    const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
-        for (char *at = text; (at = strstr(at, schemes[i])) != NULL; at += length) {
+        for (char *at = text; (at = strstr(at, schemes[i])) != NULL; at++) {
             size_t size = address_size(at);
+            const char *name = is_sentinel(at, size) ? "sentinel" : "Redis";
+            const size_t length = strlen(name);
             if (size < length) /* not an address */
                 size = length;
             memcpy(at, name, length);
