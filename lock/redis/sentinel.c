@@ -77,11 +77,6 @@ static bool is_same(const struct named *one, const struct named *other)
            strcmp(one->port, other->port) == 0;
 }
 
-static size_t majority(const struct watch *watch)
-{
-    return watch->count / 2 + 1;
-}
-
 /* How old an answer may be, from its question on. A sentinel that answers in time, is asked again
  * at the next round, and answers in time again, always has one that counts. */
 static int64_t age_most_ns(const struct watch *watch)
@@ -299,6 +294,21 @@ static const struct sentinel *twin_of(const struct watch *watch, const struct se
     return NULL;
 }
 
+/* How many sentinels the URL has. Of several addresses, two at least: one sentinel alone may be cut
+ * off, and name a former master. */
+static size_t sentinel_count(const struct watch *watch)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < watch->count; i++)
+        count += twin_of(watch, &watch->sentinels[i], NULL) == NULL;
+    return count < 2 && watch->count > 1 ? 2 : count;
+}
+
+static size_t majority(const struct watch *watch)
+{
+    return sentinel_count(watch) / 2 + 1;
+}
+
 /* "; " and what each has said, each as long as the room allows. */
 static void say_each(const struct watch *watch, char *text, size_t room)
 {
@@ -359,8 +369,10 @@ static void agree(struct watch *watch, const struct named *named, size_t replica
 {
     struct addresses addresses;
     if (watch->found && named->epoch < watch->last.epoch) {
-        char why[96];
-        snprintf(why, sizeof why, "a majority names one of an older epoch than %llu, the latest",
+        char why[160];
+        snprintf(why, sizeof why,
+                 "a majority names one of an older epoch than %llu, the latest (if the sentinels "
+                 "were set up anew, restart this process)",
                  (unsigned long long)watch->last.epoch);
         say_none(watch, why, true);
         return;
@@ -442,7 +454,7 @@ static void decide(struct watch *watch)
         watch->late_ns = min_ns(watch->late_ns, mono_deadline_ns(LATE_MS));
     watch->over = open == 0 || mono_ns() >= watch->late_ns;
     snprintf(why, sizeof why, "%zu of %zu sentinels must name the same one", majority(watch),
-             watch->count);
+             sentinel_count(watch));
     say_none(watch, why, watch->over);
 }
 

@@ -275,6 +275,10 @@ static void one_sentinel_has_one_vote(void **state)
     snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d,127.0.1:%d/shop", NOBODYS_PORT,
              twice, twice);
     assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
+    /* Of four addresses, three sentinels: two are a majority. */
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d,127.0.0.1:%d,127.0.0.1:%d/shop",
+             twice, twice, other, NOBODYS_PORT);
+    assert_status(tried_at(url, (struct dlock_options){0}), OK);
     /* Not known without its id. */
     server_text(all.watchers[0], "ACL SETUSER default -sentinel|myid");
     snprintf(url, sizeof url, "sentinel://127.0.0.1:%d," NAME ":%d/shop", twice, twice);
@@ -756,6 +760,7 @@ static void an_older_epoch_does_not_win(void **state)
     dlock_status status;
     eventually((status = tried(lock, &hold)) == DLOCK_UNREACHABLE &&
                strstr(dlock_error(), "names one of an older epoch than") != NULL);
+    assert_says(dlock_error(), "if the sentinels were set up anew, restart this process");
     dlock_close(lock);
     dlock_client_close(client);
     assert_status(tried_at(all.url, (struct dlock_options){0}), OK); /* it never knew better */
