@@ -6,7 +6,7 @@
 
 #include "../lock/clock.h"
 
-#define WAIT_MS 100  /* much longer than a command takes at a healthy server */
+#define WAIT_MS 100   /* much longer than a command takes at a healthy server */
 #define PAUSE_MS 1000 /* after an attempt to grow that failed */
 
 void share_init(struct share *share)
@@ -90,8 +90,7 @@ static bool await_one(struct share *share, struct sharer *sharer, const struct t
 {
     sharer->given = false;
     TAILQ_INSERT_TAIL(&share->waiting, sharer, place);
-    while (!sharer->given &&
-           pthread_cond_timedwait(&share->given, &share->mutex, until) == 0)
+    while (!sharer->given && pthread_cond_timedwait(&share->given, &share->mutex, until) == 0)
         ;
     if (!sharer->given)
         TAILQ_REMOVE(&share->waiting, sharer, place);

@@ -207,8 +207,8 @@ static void ask(const struct watch *watch, struct sentinel *sentinel)
     node_forget(node);
     sentinel->asked_ns = node->sent_ns = mono_ns();
     for (size_t i = 0; i < sizeof words / sizeof *words && node->state == NODE_UP; i++)
-        node_append(node, i < 3 ? 3 : 2,
-                    (const char *const[]){"SENTINEL", words[i], watch->master}, NULL);
+        node_append(node, i < 3 ? 3 : 2, (const char *const[]){"SENTINEL", words[i], watch->master},
+                    NULL);
     if (node->state == NODE_UP)
         node_write(node);
 }

@@ -295,12 +295,11 @@ static void answers_of_two_epochs_name_none(void **state)
     struct server *lone = server_start(NULL);
     struct proxy *proxies[SENTINELS];
     snprintf(port, sizeof port, "%d", server_port(lone));
-    int size =
-        snprintf(torn, sizeof torn,
-                 "*4\r\n$12\r\nconfig-epoch\r\n$3\r\n998\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
-                 "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n"
-                 "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n999\r\n-ERR no id\r\n",
-                 strlen(port), port);
+    int size = snprintf(torn, sizeof torn,
+                        "*4\r\n$12\r\nconfig-epoch\r\n$3\r\n998\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
+                        "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n"
+                        "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n999\r\n-ERR no id\r\n",
+                        strlen(port), port);
     for (int i = 0; i < SENTINELS; i++) {
         proxies[i] = proxy_start(all.watchers[i]);
         proxy_plan(proxies[i], PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", torn, (size_t)size);
