@@ -46,8 +46,9 @@ struct exchange {
     bool transient;         /* refused, but only for a time */
     bool rode;              /* `last` was sent, and perhaps not answered */
     /* The server granted the lock, and too few replicas confirmed that; or it is not known how
-     * many; or a release was answered by another master than the acquire. ACQUIRE: with REFUSED; the caller releases the lock. RELEASE: with OK; it kept the lock
-     * for waiters of this client, which must not use it. */
+     * many; or a release was answered by another master than the acquire. ACQUIRE: with REFUSED;
+     * the caller releases the lock. RELEASE: with OK; it kept the lock for waiters of this client,
+     * which must not use it. */
     bool unconfirmed;
 
     /* If the engine answers later. */

@@ -158,7 +158,7 @@ static void take_error(const struct watch *watch, struct sentinel *sentinel, con
         settle(sentinel, "%s", error);
 }
 
-/* All answers are there. The questions may have arrived apart, and a switch between them. A sentinel
+/* All answers are there. The questions may have arrived apart, with a switch in between. A sentinel
  * before 6.2 does not know its id, and one may not be asked. */
 static void take_answers(struct watch *watch, struct sentinel *sentinel)
 {

@@ -286,8 +286,8 @@ static void one_sentinel_has_one_vote(void **state)
     server_text(all.watchers[0], "ACL SETUSER default +sentinel");
 }
 
-/* The questions of one round arrive apart. The answers to the first ones are older than a switch, so
- * they belong to no master that ever was: here to a server that no sentinel watches. */
+/* The questions of one round arrive apart. The answers to the first ones are older than a switch.
+ * They belong to no master that ever was: here to a server that no sentinel watches. */
 static void answers_of_two_epochs_name_none(void **state)
 {
     (void)state;
