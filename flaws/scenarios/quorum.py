@@ -43,7 +43,8 @@ def majority_down(stage):
 def restarts(stage, comes_back, durable=False):
     """a's sale has the lock on a bare majority, and one of those servers dies."""
     stage.open(lock_apart=True, durable=durable)
-    a, b = (stage.instance(name, SEVERAL_TTL_MS, reaches=reaches) for name, reaches in (("a", stage.needed), ("b", None)))
+    a = stage.instance("a", SEVERAL_TTL_MS, reaches=stage.needed)
+    b = stage.instance("b", SEVERAL_TTL_MS)
     first = park(stage, a, READ)
     server = stage.lock_servers[0]
     server.wait_told()
