@@ -28,8 +28,8 @@ struct identity {
 
 /* TRAIT_HANDOFF: what such a rung needs to know of a hold in addition. */
 struct handoff_hold {
-    uint64_t grant; /* the first token of the hold's grant */
-    bool joined;    /* the client had the grant already, see dlock_handed_off */
+    uint64_t grant;  /* the first token of the hold's grant */
+    bool joined;     /* the client had the grant already, see dlock_handed_off */
     uint64_t master; /* which server gave the grant, over Sentinel: redis_generation; else 0 */
     /* The number of this attempt, higher than those of all earlier attempts of the client. */
     uint64_t try;

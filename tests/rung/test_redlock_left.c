@@ -219,8 +219,8 @@ static void a_lost_acquire_is_made_up_for(void **state)
     end_behind_proxies(client, lock);
 }
 
-/* The acquire came late, and its key was lost before anyone saw it. A renewal on the same connection
- * shows that, and needs no CLIENT KILL. */
+/* The acquire came late, and its key was lost before anyone saw it. A renewal on the same
+ * connection shows that, and needs no CLIENT KILL. */
 static void a_request_that_was_followed_is_over(void **state)
 {
     (void)state;
