@@ -3,8 +3,8 @@
  * libdlock's redlock on several Redis servers: acquire and release, by one waiter or by many
  * threads of one client. peers/redsync takes the same words, except -warm-ms, and prints the same
  * line of JSON.
- * `bench/bench quorum` runs many rounds of both. When the connections are open, they say "ready" and
- * wait for a line, or the end of their input.
+ * `bench/bench quorum` runs many rounds of both. When the connections are open, they say "ready"
+ * and wait for a line, or the end of their input.
  *
  *     bench-quorum -waiters 100 -pairs 2000 127.0.0.1:7100 127.0.0.1:7101 127.0.0.1:7102
  *
