@@ -103,14 +103,15 @@ enum share_next share_find(struct share *share, struct sharer *sharer, bool grow
     enum share_next next = SHARE_CONNECT;
     pthread_mutex_lock(&share->mutex);
     set_works(share, sharer, false);
-    if (take_resting(share, sharer)) {
-        next = SHARE_TAKEN;
-    } else if (share->working > 0 && grows && !share->growing && mono_ns() >= share->grow_ns) {
+    bool taken = take_resting(share, sharer);
+    if (!taken && share->working > 0 && grows && !share->growing && mono_ns() >= share->grow_ns) {
         share->growing = sharer->grows = true;
         next = SHARE_GROW;
-    } else if (share->working > 0 && await_one(share, sharer, &until)) {
-        next = SHARE_TAKEN;
+    } else if (!taken && share->working > 0) {
+        taken = await_one(share, sharer, &until);
     }
+    if (taken)
+        next = SHARE_TAKEN;
     pthread_mutex_unlock(&share->mutex);
     return next;
 }
