@@ -39,7 +39,7 @@ struct renewer_ops {
     dlock_status (*ready)(struct renewer *renewer, int64_t limit_ns, int wake_fd);
     /* With the mutex. The connection is on loan: return it with `rest`. */
     bool (*is_lent)(const struct renewer *renewer);
-    /* With the mutex. No request is under way any more: returns a connection that is on loan. */
+    /* No request is under way any more: returns a connection that is on loan. */
     void (*rest)(struct renewer *renewer);
     /* With the mutex. Whether requests may be added while others are under way. If not, all that is
      * due is sent in one write, and the next write follows when each of its requests has an

@@ -500,6 +500,14 @@ static void drop_connection(struct timekeeper *timekeeper)
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
+/* To the pool, which may send on it what it was to send when it is back. */
+static void return_connection(struct timekeeper *timekeeper)
+{
+    pthread_mutex_unlock(&timekeeper->mutex);
+    timekeeper->renewals.ops->rest(timekeeper->renewals.renewer);
+    pthread_mutex_lock(&timekeeper->mutex);
+}
+
 /* ---- The thread ------------------------------------------------------------------------------ */
 
 static void note_due(struct timekeeper *timekeeper, int64_t now_ns)
@@ -538,7 +546,7 @@ static void *timekeeper_run(void *arg)
         else if (timekeeper->renewals.count > 0)
             send_and_wait(timekeeper, now_ns);
         else if (timekeeper_is_lent(timekeeper))
-            timekeeper->renewals.ops->rest(timekeeper->renewals.renewer);
+            return_connection(timekeeper);
         else if (timekeeper->due.first != NULL)
             renew_first(timekeeper);
         else

@@ -14,6 +14,7 @@ struct poll {
     void *arg;
     struct votes votes;
     enum { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED } each[SERVERS_MAX];
+    uint32_t transient; /* failed with an error that ends by itself */
     bool asked_most;    /* most servers were sent the request */
     size_t first_count; /* how many replies of the first server are needed */
 };
@@ -59,6 +60,7 @@ static void poll_count(struct poll *poll)
         bool yes = !failed && poll->question->is_yes(poll->arg, i, &answer);
         poll->each[i] = failed ? VOTE_FAILED : yes ? VOTE_YES : VOTE_NO;
         votes->failed += failed;
+        poll->transient |= (uint32_t)(failed && poll->env->transient) << i;
         votes->yes += yes;
         votes->no += !failed && !yes;
         const uint32_t it = UINT32_C(1) << (i % SERVERS_MAX);
@@ -108,13 +110,16 @@ static bool poll_decided(void *arg)
 static const char *poll_word(const struct poll *poll, size_t server)
 {
     const struct redis *redis = poll->env->redis;
+    const redisReply *reply = redis_reply(redis, server, 0); /* NULL: of a distrusted server */
     switch (poll->each[server]) {
     case VOTE_YES:
         return "yes";
     case VOTE_NO:
         return "no";
     case VOTE_FAILED:
-        return redis_reply(redis, server, 0)->str;
+        if (reply != NULL)
+            return reply->str;
+        /* fall through */
     default:
         return redis_silence(redis, server);
     }
@@ -141,8 +146,7 @@ static void poll_end(struct poll *poll, const char *const *words)
         votes->unanswered |= (uint32_t)silent << i;
         votes->late += silent && redis_owes(env->redis, i);
         votes->lost += silent && !redis_owes(env->redis, i);
-        bool refused =
-            poll->each[i] == VOTE_FAILED && error_is_transient(redis_reply(env->redis, i, 0)->str);
+        bool refused = poll->transient >> i & 1;
         if ((refused || poll->each[i] == VOTE_NONE) &&
             (poll->question->kept & votes->asked) >> i & 1)
             redis_keep(env->redis, i, rung_count(words), words, refused);

@@ -130,6 +130,8 @@ static void forget_setters(struct dlock_hold *hold, uint32_t servers)
 static void note_setters(struct rung_env *env, struct dlock_hold *hold, uint32_t servers)
 {
     int64_t timeout_ms = redis_config_of(env->redis)->command_timeout_ms;
+    if (servers == 0)
+        return;
     atomic_store(&hold->quorum->settles_ns, mono_deadline_ns(timeout_ms));
     for (size_t i = 0; i < redis_nodes(env->redis); i++) {
         struct connection_id mine = redis_connection(env->redis, i);
