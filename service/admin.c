@@ -38,30 +38,38 @@ static const char *not_ready(struct service *service, struct stock *stock, enum 
     return ready ? NULL : stock_error(stock);
 }
 
-/* The same for the servers of the lock, on new connections: so many must be ready that one of them
- * can grant it. They are asked one after the other, until that is decided. */
+/* The same for one of the lock's servers, on a new connection. */
+static bool lock_server_ready(struct service *service, const struct lock_servers *locks, size_t i,
+                              char why[STOCK_ERROR_MAX])
+{
+    struct stock *stock = stock_new(locks->servers[i]);
+    const char *reason = stock != NULL ? not_ready(service, stock, locks->role) : "out of memory";
+    snprintf(why, STOCK_ERROR_MAX, "%s", reason != NULL ? reason : "");
+    stock_free(stock);
+    return reason == NULL;
+}
+
+/* So many must be ready that the lock can be granted. They are asked one after the other, until
+ * that is decided. */
 static const char *locks_not_ready(struct service *service, const struct lock_servers *locks,
                                    char text[STOCK_ERROR_MAX])
 {
     const size_t needed = lock_servers_needed(locks);
     size_t ready = 0, failed = 0, used = 0;
-    char whys[STOCK_ERROR_MAX - 128] = "";
+    char whys[STOCK_ERROR_MAX - 128] = "", why[STOCK_ERROR_MAX];
+    if (locks->count == 1)
+        return lock_server_ready(service, locks, 0, text) ? NULL : text;
     for (size_t i = 0; ready < needed && failed <= locks->count - needed; i++) {
-        struct stock *stock = stock_new(locks->servers[i]);
-        const char *why = stock != NULL ? not_ready(service, stock, locks->role) : "out of memory";
-        ready += why == NULL;
-        failed += why != NULL;
-        if (why != NULL && used < sizeof whys)
+        const bool is_ready = lock_server_ready(service, locks, i, why);
+        ready += is_ready;
+        failed += !is_ready;
+        if (!is_ready && used < sizeof whys)
             used += (size_t)snprintf(whys + used, sizeof whys - used, "%s%s", used > 0 ? "; " : "",
                                      why);
-        stock_free(stock);
     }
-    if (locks->count == 1)
-        snprintf(text, STOCK_ERROR_MAX, "%s", whys);
-    else
-        snprintf(text, STOCK_ERROR_MAX,
-                 "%zu of the lock's %zu servers are not ready, and %zu are needed: %s", failed,
-                 locks->count, needed, whys);
+    snprintf(text, STOCK_ERROR_MAX,
+             "%zu of the lock's %zu servers are not ready, and %zu are needed: %s", failed,
+             locks->count, needed, whys);
     return ready >= needed ? NULL : text;
 }
 

@@ -243,8 +243,10 @@ static void hint_server(struct server *server, enum outage_hint hint)
     if (hint == OUTAGE_THERE && server->away) {
         outage_set_result(server, THERE, server->last_ok_ns);
     } else if (hint == OUTAGE_LOST || hint == OUTAGE_LOOK || server->away) {
-        server->next_check_ns =
-            min_ns(server->next_check_ns, server->last_check_ns + CHECK_MS * NS_PER_MS);
+        const int64_t at_ns = server->last_check_ns + CHECK_MS * NS_PER_MS;
+        if (at_ns >= server->next_check_ns)
+            return;
+        server->next_check_ns = at_ns;
         pthread_cond_broadcast(&server->outage->changed);
     }
 }

@@ -183,7 +183,7 @@ static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
     if (outage_waits_ended(env->outage))
         section_end(sale, SALE_DRAINING,
                     "the instance began to shut down while the sale waited for the stock's server");
-    else if (mono_ns() >= sale->deadline_ns)
+    else if (stock_refused(worker->stock) || mono_ns() >= sale->deadline_ns)
         end_unjoined(worker, sale);
     else
         sale->waits_for = WAIT_TIME;

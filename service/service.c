@@ -23,6 +23,7 @@
 #define SIDE_QUEUE 1024 /* the queue of each of these two pools */
 #define LOCK_THREADS 2  /* the lock library's threads that make attempts for waiting sales */
 #define SHOP_THREADS 2
+#define LOCK_OTHERS 2 /* who ask a lock's server beside its threads: the timekeeper, the outage */
 #define OTHER_DESCRIPTORS 64
 
 static bool service_wrong(char error[SERVICE_ERROR_MAX], const char *text)
@@ -103,9 +104,10 @@ static struct workers *start_workers(struct service *service, size_t threads, si
 static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
 {
     struct rlimit limit;
-    const int64_t per_worker = 2 + (int64_t)config->lock_url_count; /* a connection a server */
-    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS +
-                             per_worker * config->workers + OTHER_DESCRIPTORS);
+    const int64_t per_thread = (int64_t)config->lock_url_count; /* a connection a server */
+    const int64_t lock_threads = config->workers + ASIDE_THREADS + LOCK_THREADS + LOCK_OTHERS;
+    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers +
+                             per_thread * lock_threads + OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return service_wrong(error, strerror(errno));
     if (limit.rlim_cur >= needed)
@@ -468,6 +470,7 @@ void service_stop(struct service *service)
     pthread_mutex_destroy(&service->readiness.mutex);
     for (size_t several = 0; several < 2; several++)
         lock_servers_close(&service->locks[several]);
+    stock_server_stop(service->stock_server);
     outage_free(service->env.outage);
     for (size_t several = 0; several < 2; several++)
         lock_servers_free(&service->locks[several]);

@@ -21,9 +21,10 @@
  * gives it back. If its sale is suspended, it belongs to no thread, see sale.h.
  *
  * A mutex of the service is held neither while another one is taken nor while a call blocks. There
- * are three exceptions. The history's mutex is held for the write() of a line. The mutexes of the
+ * are four exceptions. The history's mutex is held for the write() of a line. The mutexes of the
  * history, the failpoints and the outages may be held for a line of the log. A host's mutex is held
- * while its lookup's is taken.
+ * while its lookup's is taken. The mutex of the shared connections is held while one that the
+ * server has closed is closed here, too.
  */
 #ifndef SERVICE_H
 #define SERVICE_H

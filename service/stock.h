@@ -46,6 +46,8 @@ struct stock_options {
 /* timeout_ms limits connecting, and the time from each command to its whole reply. NULL: out of
  * memory, or the URL is not valid. */
 struct stock_server *stock_server_new(const struct stock_options *options);
+/* Calls on_connection no more. */
+void stock_server_stop(struct stock_server *server);
 void stock_server_free(struct stock_server *server);
 /* The server's address without its login, the same for all spellings of the URL. "": the URL is not
  * valid. */

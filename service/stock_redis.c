@@ -73,6 +73,11 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     return NULL;
 }
 
+void stock_server_stop(struct stock_server *server)
+{
+    redis_stop_servers(&server->config);
+}
+
 void stock_server_free(struct stock_server *server)
 {
     if (server == NULL)
