@@ -4,7 +4,6 @@ and a list of every process that came of them, so that a test can say that nothi
 import functools
 import os
 import pathlib
-import random
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import time
 import urllib.request
 
 import waiting
+from ports import free_ports
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -26,22 +26,10 @@ def listens(port):
 
 
 class Ports:
-    """A hundred ports below those that the kernel gives to clients. The first is held as long as
-    the test lives, so that tests that run side by side never choose the same hundred."""
+    """A hundred ports, which no test that runs beside draws."""
 
     def __init__(self):
-        while True:
-            self.first = random.randrange(12000, 31900, 100)
-            self.guard = socket.socket()
-            try:
-                self.guard.bind(("127.0.0.1", self.first))
-                self.guard.listen()
-            except OSError:
-                self.guard.close()
-                continue
-            if not any(listens(port) for port in range(self.first + 1, self.first + 100)):
-                break
-            self.guard.close()
+        self.first = free_ports(100)[0]
         self.nginx = self.first + 1
         self.operators = self.first + 2
         self.redis = self.first + 3
@@ -75,9 +63,6 @@ class Ports:
             ports += [self.instance(number), self.instance(number) + 1]
         return ports
 
-    def close(self):
-        self.guard.close()
-
 
 class Place:
     def __init__(self, folder):
@@ -85,12 +70,7 @@ class Place:
         self.state = folder / "state"
         self.runs = folder / "runs"
         self.environment = {**os.environ, "LADDER_STATE": str(self.state)}
-        self.all_ports = []
-        self.ports = self.more_ports()
-
-    def more_ports(self):
-        self.all_ports.append(Ports())
-        return self.all_ports[-1]
+        self.ports = Ports()
 
     # ---- commands ----
 
@@ -172,8 +152,6 @@ class Place:
                     os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        for ports in self.all_ports:
-            ports.close()
 
 
 class Command:

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from place import SCRIPTS, listens, wait_until
+from place import SCRIPTS, Ports, listens, wait_until
 from redis_server import Redis
 from tools import path_without
 
@@ -116,7 +116,7 @@ def test_a_second_up_is_refused_and_harms_nothing(shop):
 
 
 def test_two_shops_stand_side_by_side(shop):
-    other = shop.more_ports()
+    other = Ports()
     assert shop.shop("up", "--instances", 3, ports=other).code == 0
     assert list(shop.parts(other)) == ["redis", "a", "b", "c", "nginx"]
     assert shop.shop("down", ports=other).code == 0
