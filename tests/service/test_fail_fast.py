@@ -357,7 +357,7 @@ def test_waiting_for_the_stocks_server_ends(redis, other, start):
     reply = shop.sell()
     assert reply.problem == "stock-unavailable" and "Connection refused" in reply.json["detail"]
     patient = start(redis, "--stock-redis", other.url, "--wait-ms", 600000, "--fail-fast-ms", 600000,
-                    "--drain-ms", 300, name="b")
+                    "--drain-ms", 8000, name="b")  # half of it is for the answers
     sales = [Background(patient.sell) for _ in range(3)]
     wait_until(lambda: patient.logged("stock-server-lost"), "the outage is noticed")
     assert_still_wait(sales, 0.3)
