@@ -122,7 +122,6 @@ static void a_cleanup_uses_the_connection_of_its_acquire(void **state)
     client->now_ns = late_clock;
     assert_status(tried(lock, &hold), BUSY);
     assert_says(dlock_error(), "longer than the time to live");
-    client->now_ns = boot_ns;
     eventually(proxy_done(proxies[LATE]));
     eventually(kept_in_the_background(client) == 0);
     proxy_let_go(proxies[LATE]);
