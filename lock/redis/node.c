@@ -796,7 +796,7 @@ void node_send_kept(struct node *node)
 /* A full server sends this error instead of the first reply, and closes the connection. */
 static bool has_no_room(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ERROR && redis_is_full(reply->str);
+    return reply->type == REDIS_REPLY_ERROR && error_is_full(reply->str);
 }
 
 /* The server needs a password, and the URL has none. This error is the first reply, too. */

@@ -11,7 +11,6 @@
 #include "reach.h"
 
 #include <hiredis/hiredis.h>
-#include <string.h>
 
 #define REPLY_BYTES_MAX (1 << 20)
 
@@ -190,12 +189,6 @@ dlock_status redis_pull(struct redis *redis, size_t node);
  * such a server's connection, so that the next call looks for another. */
 bool redis_is_demotion(const char *error);
 void redis_demoted(struct redis *redis, size_t node, const char *error);
-
-/* The server has no room for another client (maxclients). It says so instead of the first reply. */
-static inline bool redis_is_full(const char *error)
-{
-    return strncmp(error, "ERR max number of clients", 25) == 0;
-}
 
 /* For a reply that does not fit its command: drops the connection, and counts nothing of this
  * exchange as answered. The outcome of what was sent is uncertain. */

@@ -103,21 +103,18 @@ char *reply_text(const redisReply *reply)
     return text;
 }
 
+bool error_is_full(const char *error)
+{
+    return strncmp(error, "ERR max number of clients", 25) == 0;
+}
+
 bool error_is_transient(const char *error)
 {
-    static const char *const prefixes[] = {"LOADING",
-                                           "BUSY ",
-                                           "CLUSTERDOWN",
-                                           "TRYAGAIN",
-                                           "MASTERDOWN",
-                                           "READONLY",
-                                           "OOM ",
-                                           "NOREPLICAS",
-                                           "MISCONF",
-                                           "NOSCRIPT",
-                                           "ERR max number of clients"};
+    static const char *const prefixes[] = {"LOADING",    "BUSY ",    "CLUSTERDOWN", "TRYAGAIN",
+                                           "MASTERDOWN", "READONLY", "OOM ",        "NOREPLICAS",
+                                           "MISCONF",    "NOSCRIPT"};
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;
-    return false;
+    return error_is_full(error);
 }
