@@ -740,14 +740,24 @@ static bool node_may_vote(struct node *node)
     return node->state == NODE_LOGIN;
 }
 
+bool node_is_of_same_process(const struct node *node, const struct connection_id *other)
+{
+    return other->id != 0 && node->identity.id != 0 && other->process == node->identity.process;
+}
+
+bool node_may_kill(const struct node *node, const struct connection_id *other)
+{
+    return node_is_of_same_process(node, other) &&
+           reach_may_ask(node->server, &node->server->kill_refused_ns);
+}
+
 /* Requests on a connection that broke may still be carried out. Before this connection's first
  * command, the server ends that one. */
 static void append_kill(struct node *node)
 {
     const struct connection_id *orphan = &node->orphan;
     char id[24];
-    if (orphan->id != 0 && node->identity.id != 0 && orphan->process == node->identity.process &&
-        reach_may_ask(node->server, &node->server->kill_refused_ns)) {
+    if (node_may_kill(node, orphan)) {
         const char *const kill[] = {"CLIENT", "KILL", "ID", id};
         snprintf(id, sizeof id, "%lld", orphan->id);
         node_append(node, 4, kill, NULL);

@@ -151,6 +151,12 @@ void node_note_sent(struct node *node, int argc, const char *const *argv, const 
 /* index: the command that it answers. reply NULL: it was lost. */
 void node_trace(struct node *node, size_t index, const redisReply *reply);
 
+/* Whether it is connected to the server process that has, or had, the other connection. In another
+ * process that id may belong to an unrelated connection. */
+bool node_is_of_same_process(const struct node *node, const struct connection_id *other);
+/* The same, and CLIENT KILL was not refused lately. */
+bool node_may_kill(const struct node *node, const struct connection_id *other);
+
 /* What to poll for; then its result. events 0: no event, but a time limit may have passed. */
 struct pollfd node_poll(const struct node *node);
 void node_step(struct node *node, short events);

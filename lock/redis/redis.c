@@ -560,19 +560,6 @@ static bool is_nameless(const struct node *node)
            reach_may_ask(node->server, &node->server->identity_refused_ns);
 }
 
-/* Whether the node is connected to the same server process as the other connection. In another
- * process that id may belong to an unrelated connection. */
-static bool is_of_same_process(const struct node *node, const struct connection_id *other)
-{
-    return other->id != 0 && node->identity.id != 0 && other->process == node->identity.process;
-}
-
-static bool may_kill(const struct node *node, const struct connection_id *broken)
-{
-    return is_of_same_process(node, broken) &&
-           reach_may_ask(node->server, &node->server->kill_refused_ns);
-}
-
 /* 1: it has been ended; 0: it had ended before. Its commands were carried out, or never will be. */
 static enum kill_result node_killed(const struct node *node)
 {
@@ -617,7 +604,7 @@ bool redis_append_kill(struct redis *redis, const struct connection_id *other)
 {
     char text[24];
     const struct node *node = &redis->nodes[other->node];
-    if (node->state != NODE_UP || !may_kill(node, other))
+    if (node->state != NODE_UP || !node_may_kill(node, other))
         return false;
     snprintf(text, sizeof text, "%lld", other->id);
     redis_append(redis, other->node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
@@ -646,7 +633,7 @@ enum kill_result redis_kill_broken(struct redis *redis, const struct connection_
     if (broken->id != 0 && is_nameless(node)) /* a new connection may get its id */
         node_close(node, DLOCK_UNREACHABLE, "the server was busy when it connected");
     else if (node->state == NODE_UP)
-        end = may_kill(node, broken)
+        end = node_may_kill(node, broken)
                   ? kill_connection(redis, node, broken->id, deadline_ns, wake_fd)
                   : KILL_IMPOSSIBLE;
     fail(DLOCK_OK, "%s", sentence); /* dlock_error() still describes the exchange */
@@ -665,7 +652,7 @@ void redis_unblock(struct redis *redis, const struct connection_id *blocked, int
 {
     struct node *node = &redis->nodes[blocked->node];
     char sentence[SENTENCE_MAX], text[24];
-    if (!is_of_same_process(node, blocked))
+    if (!node_is_of_same_process(node, blocked))
         return;
     snprintf(sentence, sizeof sentence, "%s", dlock_error());
     snprintf(text, sizeof text, "%lld", blocked->id);

@@ -6,7 +6,7 @@ torture."""
 # A name is used again by the owner's next acquisition.
 NAMES_AGAIN = ("lock/owner.c", "else if (hold->lock->rung.flawed)", "else if (hold->named_by != 0)")
 # The old connection is not ended: what was sent on it may still be carried out.
-NO_KILL = ("lock/redis/redis.c", "= may_kill(node, broken)", "= may_kill(node, broken) && broken->id < 0")
+NO_KILL = ("lock/redis/redis.c", "= node_may_kill(node, broken)", "= node_may_kill(node, broken) && broken->id < 0")
 DOUBT_IGNORED = [NO_KILL, ("lock/redis/redis.c", "                  : KILL_IMPOSSIBLE;", "                  : KILL_DONE;")]
 
 MUTANTS = [
