@@ -489,14 +489,10 @@ static bool is_over(const struct redis *redis, void *arg)
     return decision->is_made(decision->arg) || all_answered(redis, NULL);
 }
 
-/* The servers that owe nothing to an earlier exchange have answered. */
 static bool have_prompt_answered(const struct redis *redis, void *arg)
 {
     (void)arg;
-    for (size_t i = 0; i < redis->node_count; i++)
-        if (redis_awaits(redis, i) && !redis_owes(redis, i))
-            return false;
-    return true;
+    return !redis_awaits_prompt(redis);
 }
 
 void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg, int64_t more_ms,
@@ -529,6 +525,14 @@ bool redis_awaits(const struct redis *redis, size_t index)
 bool redis_owes(const struct redis *redis, size_t index)
 {
     return redis->nodes[index].behind > 0;
+}
+
+bool redis_awaits_prompt(const struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (redis_awaits(redis, i) && !redis_owes(redis, i))
+            return true;
+    return false;
 }
 
 const char *redis_silence(const struct redis *redis, size_t index)

@@ -118,6 +118,8 @@ void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *a
 bool redis_awaits(const struct redis *redis, size_t node);
 /* Whether the server owes a reply to an earlier exchange. */
 bool redis_owes(const struct redis *redis, size_t node);
+/* Whether a reply may still come from a server that owes nothing to an earlier exchange. */
+bool redis_awaits_prompt(const struct redis *redis);
 /* Why there is no reply, in words. */
 const char *redis_silence(const struct redis *redis, size_t node);
 

@@ -79,16 +79,6 @@ static bool is_majority_decided(const struct poll *poll)
            (poll->asked_most && votes->yes + awaited < votes->needed);
 }
 
-/* The servers that owe nothing to an earlier request have answered. */
-static bool have_prompt_answered(const struct poll *poll)
-{
-    const struct redis *redis = poll->env->redis;
-    for (size_t i = 0; i < poll->votes.servers; i++)
-        if (redis_awaits(redis, i) && !redis_owes(redis, i))
-            return false;
-    return true;
-}
-
 /* Riding commands are awaited, too: they may ask for what only the first server knows. */
 static bool poll_decided(void *arg)
 {
@@ -98,7 +88,7 @@ static bool poll_decided(void *arg)
     if (poll->first_count > 1 && redis_awaits(redis, 0))
         return false;
     if (poll->env->awaits == AWAIT_PROMPT)
-        return have_prompt_answered(poll);
+        return !redis_awaits_prompt(redis);
     poll->votes.decided = poll->question->is_decided != NULL
                               ? poll->question->is_decided(poll->arg, &poll->votes)
                               : is_majority_decided(poll);
