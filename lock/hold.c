@@ -19,8 +19,10 @@ struct dlock_hold *hold_new(struct dlock *lock)
     hold->lock = lock;
     hold->key = lock->name;
     hold->beside = lock->beside;
-    hold->handoff = lock->handoff != NULL ? (struct handoff_hold *)(hold + 1) : NULL;
-    hold->quorum = besides != 0 && is_quorum ? (struct quorum_hold *)(hold + 1) : NULL;
+    if (lock->handoff != NULL)
+        hold->handoff = (struct handoff_hold *)(hold + 1);
+    else if (is_quorum)
+        hold->quorum = (struct quorum_hold *)(hold + 1);
     return hold;
 }
 
