@@ -103,34 +103,13 @@ void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1])
     url_free(&parts);
 }
 
-static bool has_sentinel_of(const struct url *one, const struct url *two)
-{
-    for (size_t i = 0; i < one->sentinel_count; i++)
-        for (size_t j = 0; j < two->sentinel_count; j++)
-            if (strcasecmp(one->sentinels[i].host, two->sentinels[j].host) == 0 &&
-                strtol(one->sentinels[i].port, NULL, 10) ==
-                    strtol(two->sentinels[j].port, NULL, 10))
-                return true;
-    return false;
-}
-
-static bool is_same_address(const struct url *one, const struct url *two)
-{
-    if (one->master != NULL && two->master != NULL)
-        return strcmp(one->master, two->master) == 0 && has_sentinel_of(one, two);
-    if (one->path != NULL && two->path != NULL)
-        return strcmp(one->path, two->path) == 0;
-    return one->host != NULL && two->host != NULL && strcasecmp(one->host, two->host) == 0 &&
-           strtol(one->port, NULL, 10) == strtol(two->port, NULL, 10);
-}
-
 bool stock_server_is_same(const char *one, const char *two)
 {
     struct url first, second;
     if (url_parse(one, &first) != DLOCK_OK)
         return false;
     bool parsed = url_parse(two, &second) == DLOCK_OK;
-    bool same = parsed && is_same_address(&first, &second);
+    bool same = parsed && url_is_same_server(&first, &second);
     if (parsed)
         url_free(&second);
     url_free(&first);

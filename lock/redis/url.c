@@ -192,13 +192,38 @@ static const char *parse_redis(const char *rest, struct url *url)
     return parse_db(end, url);
 }
 
-static bool has_sentinel(const struct url *url, const struct endpoint *sentinel)
+static bool is_same_endpoint(const struct endpoint *one, const struct endpoint *other)
 {
-    for (size_t i = 0; i + 1 < url->sentinel_count; i++)
-        if (strcasecmp(url->sentinels[i].host, sentinel->host) == 0 &&
-            strcmp(url->sentinels[i].port, sentinel->port) == 0)
+    return strcasecmp(one->host, other->host) == 0 &&
+           strtol(one->port, NULL, 10) == strtol(other->port, NULL, 10);
+}
+
+/* Whether one of the URL's first `count` sentinels is that one. */
+static bool has_sentinel(const struct url *url, size_t count, const struct endpoint *sentinel)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_same_endpoint(&url->sentinels[i], sentinel))
             return true;
     return false;
+}
+
+static bool has_sentinel_of(const struct url *one, const struct url *other)
+{
+    for (size_t i = 0; i < other->sentinel_count; i++)
+        if (has_sentinel(one, one->sentinel_count, &other->sentinels[i]))
+            return true;
+    return false;
+}
+
+bool url_is_same_server(const struct url *one, const struct url *other)
+{
+    if (one->master != NULL && other->master != NULL)
+        return strcmp(one->master, other->master) == 0 && has_sentinel_of(one, other);
+    if (one->path != NULL && other->path != NULL)
+        return strcmp(one->path, other->path) == 0;
+    return one->host != NULL && other->host != NULL &&
+           is_same_endpoint(&(struct endpoint){one->host, one->port},
+                            &(struct endpoint){other->host, other->port});
 }
 
 static const char *parse_sentinels(const char *from, const char *end, struct url *url)
@@ -212,7 +237,7 @@ static const char *parse_sentinels(const char *from, const char *end, struct url
         if (wrong != NULL)
             return strcmp(wrong, WRONG_HOST) == 0 ? WRONG_SENTINEL : wrong;
         url->whole &= sentinel->host != NULL && sentinel->port != NULL;
-        if (url->whole && has_sentinel(url, sentinel))
+        if (url->whole && has_sentinel(url, url->sentinel_count - 1, sentinel))
             return WRONG_SENTINEL_TWICE;
     }
     return NULL;

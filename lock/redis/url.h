@@ -33,4 +33,8 @@ struct url {
 dlock_status url_parse(const char *text, struct url *url);
 void url_free(struct url *url);
 
+/* Whether the two name the same server, whatever their logins, databases and spellings: the same
+ * address; or the same master, and one sentinel in common. */
+bool url_is_same_server(const struct url *one, const struct url *other);
+
 #endif

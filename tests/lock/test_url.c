@@ -180,6 +180,7 @@ static const char *const bad_ones[] = {
     "sentinel://h:0/shop",
     "sentinel://h:x,i/shop",
     "sentinel://h,h/shop",
+    "sentinel://h:6379,H:06379/shop",
     "sentinel://h,i:1,H:26379/shop",
     "sentinel://[::1/shop",
     "sentinel://[::1]x,h/shop",
