@@ -55,7 +55,7 @@ static const char *locks_not_ready(struct service *service, const struct lock_se
                                    char text[STOCK_ERROR_MAX])
 {
     const size_t needed = lock_servers_needed(locks);
-    size_t ready = 0, failed = 0, used = 0;
+    size_t ready = 0, failed = 0;
     char whys[STOCK_ERROR_MAX - 128] = "", why[STOCK_ERROR_MAX];
     if (locks->count == 1)
         return lock_server_ready(service, locks, 0, text) ? NULL : text;
@@ -63,9 +63,8 @@ static const char *locks_not_ready(struct service *service, const struct lock_se
         const bool is_ready = lock_server_ready(service, locks, i, why);
         ready += is_ready;
         failed += !is_ready;
-        if (!is_ready && used < sizeof whys)
-            used += (size_t)snprintf(whys + used, sizeof whys - used, "%s%s", used > 0 ? "; " : "",
-                                     why);
+        if (!is_ready)
+            text_join(whys, sizeof whys, "; ", why);
     }
     snprintf(text, STOCK_ERROR_MAX,
              "%zu of the lock's %zu servers are not ready, and %zu are needed: %s", failed,

@@ -8,6 +8,7 @@
 #include "mode.h"
 #include "net.h"
 #include "stock.h"
+#include "text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -752,12 +753,11 @@ const char *config_word(const struct config *config, const char *flag)
 
 static void hide_logins(const struct config *config, char *shown, size_t size)
 {
+    char one[4096];
     shown[0] = '\0';
-    for (size_t i = 0, used = 0; i < config->lock_url_count && used + 2 < size; i++) {
-        if (i > 0)
-            shown[used++] = ',';
-        hide_login(config->lock_urls[i], shown + used, size - used);
-        used += strlen(shown + used);
+    for (size_t i = 0; i < config->lock_url_count; i++) {
+        hide_login(config->lock_urls[i], one, sizeof one);
+        text_join(shown, size, ",", one);
     }
 }
 

@@ -4,6 +4,8 @@
  */
 #include "lock_servers.h"
 
+#include "text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +16,6 @@ static char *const *urls_of(const struct config *config, enum redis_role role)
     return role == REDIS_LOCK_SERVERS ? config->lock_urls : &config->lock_redis;
 }
 
-static const char *or_null(const char *text)
-{
-    return text[0] != '\0' ? text : NULL;
-}
-
 static int compare_names(const void *one, const void *two)
 {
     return strcmp(*(char *const *)one, *(char *const *)two);
@@ -27,7 +24,6 @@ static int compare_names(const void *one, const void *two)
 /* False: they are too long for `all`, or out of memory. */
 static bool name_all(struct lock_servers *locks, char *const *urls)
 {
-    size_t used = 0;
     for (size_t i = 0; i < locks->count; i++) {
         char name[STOCK_SERVERS_MAX + 1];
         stock_server_name(urls[i], name);
@@ -38,13 +34,10 @@ static bool name_all(struct lock_servers *locks, char *const *urls)
     char *sorted[LOCK_SERVERS_MAX];
     memcpy(sorted, locks->names, sizeof sorted);
     qsort(sorted, locks->count, sizeof *sorted, compare_names);
-    for (size_t i = 0; i < locks->count; i++) {
-        const size_t room = sizeof locks->all - used;
-        const int size = snprintf(locks->all + used, room, "%s%s", i > 0 ? "," : "", sorted[i]);
-        if ((size_t)size >= room)
+    locks->all[0] = '\0';
+    for (size_t i = 0; i < locks->count; i++)
+        if (!text_join(locks->all, sizeof locks->all, ",", sorted[i]))
             return false;
-        used += (size_t)size;
-    }
     return true;
 }
 
@@ -65,8 +58,9 @@ bool lock_servers_init(struct lock_servers *locks, const struct config *config, 
     for (size_t i = 0; i < locks->count; i++) {
         struct stock_options options = {.url = urls[i],
                                         .timeout_ms = config->redis_timeout_ms,
-                                        .sentinel_user = or_null(config->sentinel_user),
-                                        .sentinel_password = or_null(config->sentinel_password)};
+                                        .sentinel_user = text_or_null(config->sentinel_user),
+                                        .sentinel_password =
+                                            text_or_null(config->sentinel_password)};
         locks->servers[i] = locks->apart ? stock_server_new(&options) : stock_server;
         if (locks->servers[i] == NULL) {
             snprintf(error, error_size, "out of memory");

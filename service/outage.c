@@ -8,6 +8,7 @@
 #include "config.h"
 #include "log.h"
 #include "metrics.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -156,14 +157,13 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
 
 void outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size)
 {
-    size_t count, used = 0;
+    size_t count;
     text[0] = '\0';
     pthread_mutex_lock(&outage->mutex);
     struct server *servers = servers_of(outage, role, &count);
-    for (size_t i = 0; i < count && used < size; i++)
+    for (size_t i = 0; i < count; i++)
         if (servers[i].away)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? "; " : "",
-                                     servers[i].why);
+            text_join(text, size, "; ", servers[i].why);
     pthread_mutex_unlock(&outage->mutex);
 }
 

@@ -9,6 +9,7 @@
 #include "log.h"
 #include "outage.h"
 #include "net.h"
+#include "text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -173,11 +174,6 @@ const char *service_probe_key(const struct service *service, enum redis_role rol
     return article ? "redisLock" : "lock:{readyz}";
 }
 
-static const char *or_null(const char *text)
-{
-    return text[0] != '\0' ? text : NULL;
-}
-
 /* The servers of the locks: the single one, and those of --lock-servers if there are any. */
 static bool start_locks(struct service *service, char error[SERVICE_ERROR_MAX])
 {
@@ -201,8 +197,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .timeout_ms = config->redis_timeout_ms,
                                     .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
                                     .replicas = (size_t)config->replicas,
-                                    .sentinel_user = or_null(config->sentinel_user),
-                                    .sentinel_password = or_null(config->sentinel_password),
+                                    .sentinel_user = text_or_null(config->sentinel_user),
+                                    .sentinel_password = text_or_null(config->sentinel_password),
                                     .on_trace = config->history_commands ? sale_on_trace : NULL,
                                     .on_trace_arg = service->env.history,
                                     .on_connection = service_on_connection,
@@ -273,8 +269,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .grant_ms = config->grant_ms,
         .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
         .replicas = (size_t)config->replicas,
-        .sentinel_user = or_null(config->sentinel_user),
-        .sentinel_password = or_null(config->sentinel_password),
+        .sentinel_user = text_or_null(config->sentinel_user),
+        .sentinel_password = text_or_null(config->sentinel_password),
         .allow_flawed = true, /* this service demonstrates the flaws */
         .on_event = sale_on_event,
         .on_point = config->enable_failpoints ? failpoints_on_point : NULL,

@@ -4,7 +4,7 @@
  */
 #include "text.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 void text_quote(char *out, size_t size, const char *text)
@@ -16,6 +16,17 @@ void text_quote(char *out, size_t size, const char *text)
         out[used++] = *text >= 0x20 && *text < 0x7f ? *text : '?';
     }
     out[used] = '\0';
+}
+
+bool text_join(char *text, size_t size, const char *separator, const char *item)
+{
+    const size_t used = strlen(text), room = size - used;
+    return (size_t)snprintf(text + used, room, "%s%s", used > 0 ? separator : "", item) < room;
+}
+
+const char *text_or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
 }
 
 size_t text_trimmed_size(const char *text)

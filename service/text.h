@@ -5,12 +5,20 @@
 #ifndef TEXT_H
 #define TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Copies a text so that it may stand between quotes, cut to fit. A character that is not printable
  * ASCII becomes '?'. So the result is valid JSON and valid UTF-8, whatever a client or a server
  * sent. */
 void text_quote(char *out, size_t size, const char *text);
+
+/* Appends the item to a list in `text`, after the separator unless it is the first. False: the text
+ * was cut to fit. */
+bool text_join(char *text, size_t size, const char *separator, const char *item);
+
+/* NULL for "". */
+const char *text_or_null(const char *text);
 
 /* The length without blanks and tabs at the end, which do not belong to a header's value (RFC
  * 9110). */
