@@ -299,16 +299,13 @@ static void free_urls(struct config *config)
         free(config->lock_urls[--config->lock_url_count]);
 }
 
-/* A server that is named twice would count as two. */
+/* The URL of a server that is named twice, which would count as two; NULL: there is none. */
 static const char *find_twin(const struct config *config)
 {
-    static char name[STOCK_SERVERS_MAX + 1];
     for (size_t i = 0; i < config->lock_url_count; i++)
         for (size_t j = 0; j < i; j++)
-            if (stock_server_is_same(config->lock_urls[i], config->lock_urls[j])) {
-                stock_server_name(config->lock_urls[i], name);
-                return name;
-            }
+            if (stock_server_is_same(config->lock_urls[i], config->lock_urls[j]))
+                return config->lock_urls[i];
     return NULL;
 }
 
@@ -349,10 +346,13 @@ static bool set_urls(struct config *config, const char *from, const char *list,
                             "given, as in redis://a,redis://b,redis://c",
                             from, LOCK_SERVERS_MAX, count, count == 1 ? "is" : "are");
     const char *twin = find_twin(config);
-    return twin == NULL ||
-           config_wrong(error,
+    if (twin == NULL)
+        return true;
+    char name[STOCK_SERVERS_MAX + 1];
+    stock_server_name(twin, name);
+    return config_wrong(error,
                         "%s: %s is given twice, and would count as two servers; give each one once",
-                        from, twin);
+                        from, name);
 }
 
 static size_t scheme_size(const char *url)
