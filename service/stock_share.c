@@ -32,7 +32,7 @@ static void set_works(struct share *share, struct sharer *sharer, bool works)
     sharer->works = works;
 }
 
-static void exchange(struct sharer *one, struct sharer *other)
+static void swap_connections(struct sharer *one, struct sharer *other)
 {
     struct redis *redis = one->redis;
     one->redis = other->redis;
@@ -58,7 +58,7 @@ void share_rest(struct share *share, struct sharer *sharer)
     set_works(share, sharer, false);
     if (connected && next != NULL) {
         TAILQ_REMOVE(&share->waiting, next, place);
-        exchange(sharer, next);
+        swap_connections(sharer, next);
         set_works(share, next, true);
         next->given = true;
         pthread_cond_broadcast(&share->given);
@@ -78,7 +78,7 @@ static bool take_resting(struct share *share, struct sharer *sharer)
         other->rests = false;
         if (!redis_drop_stale(other->redis))
             continue;
-        exchange(sharer, other);
+        swap_connections(sharer, other);
         set_works(share, sharer, true);
         return true;
     }
