@@ -54,7 +54,7 @@ static bool lock_server_ready(struct service *service, const struct lock_servers
 static const char *locks_not_ready(struct service *service, const struct lock_servers *locks,
                                    char text[STOCK_ERROR_MAX])
 {
-    const size_t needed = lock_servers_needed(locks);
+    const size_t needed = lock_servers_needed(locks->count);
     size_t ready = 0, failed = 0;
     char whys[STOCK_ERROR_MAX - 128] = "", why[STOCK_ERROR_MAX];
     if (locks->count == 1)

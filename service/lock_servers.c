@@ -100,7 +100,7 @@ void lock_servers_free(struct lock_servers *locks)
     locks->count = 0;
 }
 
-size_t lock_servers_needed(const struct lock_servers *locks)
+size_t lock_servers_needed(size_t count)
 {
-    return locks->count / 2 + 1;
+    return count / 2 + 1;
 }

@@ -37,7 +37,7 @@ bool lock_servers_open(struct lock_servers *locks, const struct config *config,
 void lock_servers_close(struct lock_servers *locks);
 void lock_servers_free(struct lock_servers *locks);
 
-/* How many of them a lock needs. */
-size_t lock_servers_needed(const struct lock_servers *locks);
+/* How many of so many servers a lock needs: a majority; of one that one. */
+size_t lock_servers_needed(size_t count);
 
 #endif

@@ -5,7 +5,7 @@
 #include "outage.h"
 
 #include "../lock/clock.h"
-#include "config.h"
+#include "lock_servers.h"
 #include "log.h"
 #include "metrics.h"
 #include "text.h"
@@ -152,7 +152,7 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
     struct server *servers = servers_of(outage, role, &count);
     for (size_t i = 0; i < count; i++)
         lasting += atomic_load(&servers[i].lasts);
-    return 2 * lasting > count; /* no majority is left */
+    return count - lasting < lock_servers_needed(count);
 }
 
 void outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size)
