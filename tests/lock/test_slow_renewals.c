@@ -61,8 +61,7 @@ static void a_slow_answer_is_waited_for_next_time(void **state)
     eventually(dlock_remaining_ms(hold) < LONG_MS / 8);
     assert_true(proxy_done(stage.proxy));
     proxy_let_go(stage.proxy);
-    eventually(record_told(stage.events, "RENEWED", hold) >= 1 ||
-               record_told(stage.events, "LOST", hold) > 0);
+    assert_renewed(stage.events, hold, 1);
     assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 1);
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
@@ -144,9 +143,7 @@ static void who_has_time_for_one_try_waits_for_it(void **state)
     dlock_hold *first = acquired_for(lock, 0, PATIENCE_MS); /* so that its script is known */
     assert_status(dlock_release(first, NULL), OK);
     dlock_hold *hold = acquired(lock);
-    eventually(record_told(stage.events, "RENEWED", hold) >= 2 ||
-               record_told(stage.events, "LOST", hold) > 0);
-    assert_int_equal(record_told(stage.events, "LOST", hold), 0);
+    assert_renewed(stage.events, hold, 2);
     assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 0);
     assert_status(dlock_release(hold, NULL), OK);
     dlock_close(lock);
@@ -224,9 +221,7 @@ static void renewed_on_lent_ones(struct stage *stage)
     else
         server_text(server, "CONFIG SET maxclients 1");
     for (size_t renewals = 1; renewals <= 2; renewals++) {
-        eventually(record_told(stage->events, "RENEWED", hold) >= renewals ||
-                   record_told(stage->events, "LOST", hold) > 0);
-        assert_int_equal(record_told(stage->events, "LOST", hold), 0);
+        assert_renewed(stage->events, hold, renewals);
         /* It was given back, and is as it was. */
         assert_status(dlock_release(acquired(other), NULL), OK);
     }
@@ -270,9 +265,7 @@ static void a_short_hold_does_not_wait_with_a_long_one(void **state)
     proxy_plan(stage.proxy, PROXY_MUTE, "INFO", NULL, 0);
     eventually(proxy_done(stage.proxy)); /* for the long one, which has time for a long silence */
     dlock_hold *hold = acquired_for(other, 0, SHORT_MS);
-    eventually(record_told(stage.events, "RENEWED", hold) >= 1 ||
-               record_told(stage.events, "LOST", hold) > 0);
-    assert_int_equal(record_told(stage.events, "LOST", hold), 0);
+    assert_renewed(stage.events, hold, 1);
     assert_status(dlock_release(hold, NULL), OK);
     assert_status(dlock_release(longer, NULL), OK);
     dlock_close(lock);

@@ -14,11 +14,14 @@
 #include "record.h"
 #include "redis_engine.h"
 #include "server.h"
+#include "waiter.h"
 
 #include <string.h>
 
 #define LOCK "lock:{redlock}"
+#define OTHER "lock:{other}"
 #define SERVERS 5
+#define LATE 4 /* the server that the tests delay */
 
 extern const struct rung_ops rung_redlock;
 
@@ -120,6 +123,44 @@ static inline void end_behind_proxies(dlock_client *client, dlock *lock)
             proxy_free(proxies[i]);
         proxies[i] = NULL;
     }
+}
+
+static inline dlock_batch *batch_of(const char *command, const char *key)
+{
+    dlock_batch *batch = dlock_batch_new();
+    assert_status(dlock_batch_add(batch, 2, (const char *const[]){command, key}, NULL), OK);
+    return batch;
+}
+
+/* Another call, which keeps the connection that was the client's first. */
+struct other_call {
+    dlock *lock;
+    dlock_batch *reads; /* the first server must answer them */
+    struct waiter waiter;
+};
+
+static inline void other_call_start(struct other_call *call, dlock_client *client)
+{
+    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &call->lock), OK);
+    call->reads = batch_of("GET", "stock");
+    call->waiter =
+        (struct waiter){.lock = call->lock, .want = {.wait_ms = PATIENCE_MS, .reads = call->reads}};
+    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
+    waiter_start(&call->waiter);
+    eventually(proxy_done(proxies[0]));
+}
+
+/* The call ends, with a hold. */
+static inline void other_call_end(struct other_call *call)
+{
+    proxy_let_go(proxies[0]);
+    assert_status(waiter_end(&call->waiter), OK);
+}
+
+static inline void other_call_free(struct other_call *call)
+{
+    dlock_batch_free(call->reads);
+    dlock_close(call->lock);
 }
 
 static inline int servers_start(void **state)

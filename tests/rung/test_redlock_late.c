@@ -4,16 +4,6 @@
  * for them, and nothing of it stays on them.
  */
 #include "redlock_stage.h"
-#include "waiter.h"
-
-#define LATE 4 /* the server that the tests delay */
-
-static dlock_batch *batch_of(const char *command, const char *key)
-{
-    dlock_batch *batch = dlock_batch_new();
-    assert_status(dlock_batch_add(batch, 2, (const char *const[]){command, key}, NULL), OK);
-    return batch;
-}
 
 /* ---- Late answers ---------------------------------------------------------------------------- */
 
@@ -217,32 +207,26 @@ static void a_release_uses_the_connection_of_its_acquire(void **state)
 {
     (void)state;
     dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
-    dlock *lock = redlock_of(client), *other;
-    dlock_batch *reads = batch_of("GET", "stock"); /* which the first server must answer */
+    dlock *lock = redlock_of(client);
     dlock_hold *hold = acquired(lock);
     eventually(exist() == SERVERS);
     assert_status(dlock_release(hold, NULL), OK);
     eventually(exist() == 0);
     struct monitor *monitor = monitor_start(servers[LATE]);
-    assert_status(dlock_open_ops(client, &rung_redlock, "lock:{other}", &other), OK);
-    struct waiter first = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
-    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
-    waiter_start(&first);
-    eventually(proxy_done(proxies[0]));
+    struct other_call first;
+    other_call_start(&first, client);
     assert_status(dlock_release(acquired(lock), NULL), OK); /* a second connection to each */
     eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1 && !exists_on(LATE));
     proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
     hold = acquired(lock);
     eventually(proxy_done(proxies[LATE]));
-    proxy_let_go(proxies[0]);
-    assert_status(waiter_end(&first), OK); /* its connection is now the next to be used */
+    other_call_end(&first); /* its connection is now the next to be used */
     assert_status(dlock_release(hold, NULL), OK);
     proxy_let_go(proxies[LATE]);
     eventually(monitor_count(monitor, "SET\" \"" LOCK) == 2 && !exists_on(LATE));
-    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(first.waiter.hold, NULL), OK);
     monitor_free(monitor);
-    dlock_batch_free(reads);
-    dlock_close(other);
+    other_call_free(&first);
     end_behind_proxies(client, lock);
     flush_all();
 }
@@ -253,30 +237,24 @@ static void a_release_follows_its_acquire_on_a_busy_connection(void **state)
 {
     (void)state;
     dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
-    dlock *lock = connected(client), *other;
-    dlock_batch *reads = batch_of("GET", "stock"); /* which the first server must answer */
-    assert_status(dlock_open_ops(client, &rung_redlock, "lock:{other}", &other), OK);
+    dlock *lock = connected(client);
+    struct other_call second;
     proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
     dlock_hold *hold = acquired(lock);
     eventually(proxy_done(proxies[LATE]));
-    struct waiter second = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
-    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
-    waiter_start(&second);
-    eventually(proxy_done(proxies[0]));
+    other_call_start(&second, client);
     assert_status(dlock_release(hold, NULL), OK);
     for (size_t i = 1; i < LATE; i++)
         assert_false(exists_on(i));
     struct monitor *monitor = monitor_start(servers[LATE]);
     proxy_let_go(proxies[LATE]);
     eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1);
-    proxy_let_go(proxies[0]);
-    assert_status(waiter_end(&second), OK);
+    other_call_end(&second);
     eventually(!exists_on(LATE));
-    assert_status(dlock_release(second.hold, NULL), OK);
+    assert_status(dlock_release(second.waiter.hold, NULL), OK);
     eventually(exist() == 0);
     monitor_free(monitor);
-    dlock_batch_free(reads);
-    dlock_close(other);
+    other_call_free(&second);
     end_behind_proxies(client, lock);
     flush_all();
 }

@@ -4,10 +4,6 @@
  * it.
  */
 #include "redlock_stage.h"
-#include "waiter.h"
-
-#define LATE 4 /* the server that the tests delay */
-#define OTHER "lock:{other}"
 
 /* ---- Kept releases --------------------------------------------------------------------------- */
 
@@ -72,7 +68,7 @@ static void a_late_refused_release_is_sent_again(void **state)
 
 /* ---- Which connection ------------------------------------------------------------------------ */
 
-static struct waiter *_Atomic blocker; /* has the first connection */
+static struct other_call *_Atomic blocker; /* has the first connection */
 static pthread_t acquires;
 static _Atomic bool granted;
 
@@ -87,13 +83,12 @@ static void note_granted(void *arg, const char *rung, const char *point)
  * and the grant has come too late. */
 static int64_t late_clock(void)
 {
-    struct waiter *ends = blocker;
+    struct other_call *ends = blocker;
     if (!granted || !pthread_equal(pthread_self(), acquires))
         return boot_ns();
     granted = false;
     blocker = NULL;
-    proxy_let_go(proxies[0]);
-    assert_status(waiter_end(ends), OK);
+    other_call_end(ends);
     return boot_ns() + 20LL * PATIENCE_MS * NS_PER_MS;
 }
 
@@ -102,16 +97,10 @@ static void a_cleanup_uses_the_connection_of_its_acquire(void **state)
     (void)state;
     dlock_client *client =
         client_behind_proxies(SERVERS, (struct dlock_options){.on_point = note_granted});
-    dlock *lock = connected(client), *other;
-    dlock_batch *reads = dlock_batch_new(); /* which the first server must answer */
-    dlock_hold *hold;
-    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
-    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
-    struct waiter first = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
-    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
-    waiter_start(&first);
-    eventually(proxy_done(proxies[0]));
-    hold = acquired(lock); /* a second connection to each */
+    dlock *lock = connected(client);
+    struct other_call first;
+    other_call_start(&first, client);
+    dlock_hold *hold = acquired(lock); /* a second connection to each */
     counted_by(hold, SERVERS);
     assert_status(dlock_release(hold, NULL), OK);
     eventually(exist() == 0);
@@ -126,10 +115,9 @@ static void a_cleanup_uses_the_connection_of_its_acquire(void **state)
     eventually(kept_in_the_background(client) == 0);
     proxy_let_go(proxies[LATE]);
     eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1 && exist() == 0);
-    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(first.waiter.hold, NULL), OK);
     monitor_free(monitor);
-    dlock_batch_free(reads);
-    dlock_close(other);
+    other_call_free(&first);
     end_behind_proxies(client, lock);
     flush_all();
 }
@@ -317,10 +305,8 @@ static void a_late_take_back_meets_a_later_attempt(void **state)
 {
     (void)state;
     dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
-    dlock *lock = connected(client), *other;
-    dlock_batch *reads = dlock_batch_new();
-    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
-    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
+    dlock *lock = connected(client);
+    struct other_call first;
     for (int i = 0; i < 3; i++)
         server_text(servers[i], "SET " LOCK " another PX 600000");
     struct monitor *monitor = monitor_start(servers[LATE]);
@@ -328,10 +314,7 @@ static void a_late_take_back_meets_a_later_attempt(void **state)
     struct waiter waiter = {.lock = lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
     waiter_start(&waiter);
     eventually(proxy_done(proxies[LATE]));
-    struct waiter first = {.lock = other, .want = {.wait_ms = PATIENCE_MS, .reads = reads}};
-    proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "other", NULL, 0);
-    waiter_start(&first); /* while the call waits, this takes its connection */
-    eventually(proxy_done(proxies[0]));
+    other_call_start(&first, client); /* while the call waits, this takes its connection */
     for (int i = 0; i < 3; i++)
         server_integer(servers[i], "DEL " LOCK);
     assert_status(waiter_end(&waiter), OK);
@@ -340,16 +323,26 @@ static void a_late_take_back_meets_a_later_attempt(void **state)
     proxy_let_go(proxies[LATE]);
     eventually(monitor_count(monitor, "EVAL") > before);
     eventually(exists_on(LATE));
-    proxy_let_go(proxies[0]);
-    assert_status(waiter_end(&first), OK);
+    other_call_end(&first);
     assert_true(exists_on(LATE));
-    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(first.waiter.hold, NULL), OK);
     assert_status(dlock_release(waiter.hold, NULL), OK);
     monitor_free(monitor);
-    dlock_batch_free(reads);
-    dlock_close(other);
+    other_call_free(&first);
     end_behind_proxies(client, lock);
     flush_all();
+}
+
+/* Two of three servers, not the first. */
+static void cut_most_replies_to(const char *word)
+{
+    for (int i = 1; i < 3; i++)
+        proxy_plan(proxies[i], PROXY_CUT_REPLY, word, NULL, 0);
+}
+
+static bool most_replies_are_cut(void)
+{
+    return proxy_done(proxies[1]) && proxy_done(proxies[2]);
 }
 
 /* After lost answers an attempt is taken back. The caller's reads go with acquires only. */
@@ -358,12 +351,10 @@ static void reads_go_with_acquires(void **state)
     (void)state;
     dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
     dlock *lock = connected(client);
-    dlock_batch *reads = dlock_batch_new();
-    assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "stock"}, NULL), OK);
-    for (int i = 1; i < 3; i++)
-        proxy_plan(proxies[i], PROXY_CUT_REPLY, "NX", NULL, 0);
+    dlock_batch *reads = batch_of("GET", "stock");
+    cut_most_replies_to("NX");
     dlock_hold *hold = wanted(lock, (struct dlock_want){.reads = reads});
-    assert_true(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    assert_true(most_replies_are_cut());
     assert_int_equal(reply_of(reads, 0).kind, DLOCK_REPLY_NIL);
     assert_int_equal(proxy_requests(proxies[0], "stock"), 2); /* each attempt read once */
     assert_status(dlock_release(hold, NULL), OK);
@@ -379,13 +370,11 @@ static void answered_last_commands_are_certain(void **state)
     (void)state;
     dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
     dlock *lock = connected(client);
-    dlock_batch *last = dlock_batch_new();
-    assert_status(dlock_batch_add(last, 2, (const char *const[]){"DECR", "stock"}, NULL), OK);
+    dlock_batch *last = batch_of("DECR", "stock");
     dlock_hold *hold = acquired(lock);
-    for (int i = 1; i < 3; i++)
-        proxy_plan(proxies[i], PROXY_CUT_REPLY, "DEL", NULL, 0);
+    cut_most_replies_to("DEL");
     assert_status(dlock_release(hold, last), OK);
-    assert_true(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    assert_true(most_replies_are_cut());
     assert_int_equal(reply_of(last, 0).integer, -1);
     eventually(exist() == 0);
     dlock_batch_free(last);

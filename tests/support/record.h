@@ -31,6 +31,13 @@ void record_add(struct record *record, const char *format, ...)
 size_t record_count(struct record *record, const char *text);
 /* How many events of that kind were recorded for the hold. */
 size_t record_told(struct record *record, const char *kind, const dlock_hold *hold);
+/* Waits until the hold was renewed so often, and asserts that it was not lost. */
+#define assert_renewed(record, hold, times)                                                        \
+    do {                                                                                           \
+        eventually(record_told((record), "RENEWED", (hold)) >= (times) ||                          \
+                   record_told((record), "LOST", (hold)) > 0);                                     \
+        assert_int_equal(record_told((record), "LOST", (hold)), 0);                                \
+    } while (0)
 /* Copies the index-th line that contains the text, counted from 0, cut to fit; "" if there is none.
  */
 void record_line(struct record *record, const char *text, size_t index, char *line, size_t size);
