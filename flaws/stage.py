@@ -30,7 +30,7 @@ IDENTITY_KEY = "dlock:identity"  # of a lock's server
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # how many readers are inside, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 LOCK_SERVERS = 5  # of a rung that a majority of several grants
-SEVERAL_TTL_MS = 600000  # of a lock on those: whoever answered late is asked again after a thirtieth of it
+SEVERAL_TTL_MS = 600000  # of a lock on those; its first renewal comes after 20 s if a server was late to grant it
 FAILOVER_TTL_MS = 120000  # not renewed before the sentinels have promoted a replica
 RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
 CHANGES_MAX = 64  # of the lock's key: the judge reads no more
@@ -165,9 +165,9 @@ class Stage:
 
     def lock_flags(self, proxy, reaches):
         """Where an instance finds the lock. proxy: before its first server; reaches: so many servers, None: all."""
-        urls = [proxy.url] if proxy else [self.lock_url if not self.rung.quorum else self.lock_servers[0].url]
         if not self.rung.quorum:
-            return "--lock-redis", urls[0]
+            return "--lock-redis", proxy.url if proxy else self.lock_url
+        urls = [proxy.url if proxy else self.lock_servers[0].url]
         urls += [server.url for server in self.lock_servers[1:reaches]]
         urls += [f"redis://127.0.0.1:{free_port()}" for _ in self.lock_servers[len(urls):]]
         return "--lock-servers", ",".join(urls)
