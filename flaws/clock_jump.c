@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Preloaded into a redis-server: its wall clock is off by as many microseconds as the first 8 bytes
- * of the file $CLOCK_JUMP say. Whoever writes them makes the clock jump. Straight system calls: a
- * server asks for the time before the dynamic linker could look up the function that this replaces.
+ * Preloaded into a redis-server: makes its wall clock wrong. The first 8 bytes of the file
+ * $CLOCK_JUMP are the error in microseconds. The test driver changes them, and so the clock jumps.
+ * The functions make system calls: a server asks for the time before the dynamic linker can find
+ * the functions that these replace.
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -82,7 +82,8 @@ def told(changes, names, commands):
 
 
 def agreed(told_by_server, needed):
-    """The same of a lock on several servers, of what each of them tells: who has it on so many of them, and until when."""
+    """The changes of a lock that a majority grants, from the changes on each server. The holder is the sale that has the
+    key on `needed` servers. Its hold ends when fewer than `needed` servers have the key."""
     events = sorted(((change["t_ns"], number, change) for number, changes in enumerate(told_by_server) for change in changes),
                     key=lambda event: event[0])
     now, last = {}, {"holder": None, "expires_ns": 0}
