@@ -26,17 +26,14 @@ break_in_the_middle() {
 start_break() {
     [[ $1 != none ]] || return 0
     BREAK_DONE=$RUN_FOLDER/killed
-    set -m # a group of its own: its sleep ends with it
-    break_in_the_middle "$@" >/dev/null </dev/null 7>&- &
-    BREAK_PID=$!
-    set +m
+    start_beside break_in_the_middle "$@" >/dev/null
+    BREAK_PID=$BESIDE_PID
     at_exit stop_break
 }
 
 stop_break() {
     [[ -n $BREAK_PID ]] || return 0
-    kill -- "-$BREAK_PID" 2>/dev/null || true
-    wait "$BREAK_PID" 2>/dev/null || true
+    end_beside "$BREAK_PID"
     BREAK_PID=
 }
 

@@ -286,6 +286,21 @@ end_orphans() {
     wait_until 10 target_is_gone "-$1" || kill -s KILL -- "-$1" 2>/dev/null || true
 }
 
+# start_beside COMMAND...: in the background, as a group of its own: what it waits for ends with it. Sets BESIDE_PID.
+start_beside() {
+    set -m
+    "$@" </dev/null 7>&- & # without the lock of the load, see shop.sh
+    # shellcheck disable=SC2034  # the caller reads it
+    BESIDE_PID=$!
+    set +m
+}
+
+# end_beside PID
+end_beside() {
+    kill -- "-$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
 # build_programs: inventoryd and ladder-audit, in LADDER_BUILD, unless the caller named a folder.
 build_programs() {
     local log=$LADDER_CACHE/build.log

@@ -26,17 +26,14 @@ watch_until_ended() {
 start_watch() {
     WATCH_FILE=$(shop_folder)/watch.csv
     printf 't_s,instance,rss_kib,descriptors\n' >"$WATCH_FILE"
-    set -m # a group of its own: its sleep ends with it
-    watch_until_ended >>"$WATCH_FILE" 2>/dev/null </dev/null 7>&- &
-    WATCH_PID=$!
-    set +m
+    start_beside watch_until_ended >>"$WATCH_FILE" 2>/dev/null
+    WATCH_PID=$BESIDE_PID
     at_exit stop_watch
 }
 
 stop_watch() {
     [[ -n $WATCH_PID ]] || return 0
-    kill -- "-$WATCH_PID" 2>/dev/null || true
-    wait "$WATCH_PID" 2>/dev/null || true
+    end_beside "$WATCH_PID"
     WATCH_PID=
 }
 
