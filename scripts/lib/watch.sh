@@ -7,10 +7,10 @@
 WATCH_PID=
 WATCH_FILE=
 
-# watch_part NAME PID START PORT: one line of watch.csv.
+# watch_part NAME PID START PORT: one line of watch.csv, if the part is an instance.
 watch_part() {
     local rss descriptors
-    case $1 in redis | nginx) return ;; esac
+    [[ $1 == ["$SHOP_NAMES"] ]] || return 0
     rss=$(sed -n 's/^VmRSS:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$2/status")
     descriptors=$(find "/proc/$2/fd" -mindepth 1 | wc -l)
     printf '%s,%s,%s,%s\n' "$SECONDS" "$1" "$rss" "$descriptors"

@@ -30,7 +30,10 @@ def test_a_scenario_is_fired_and_judged(shop, words, requests, items):
     assert run["restocked"] is False
 
 
-def test_a_soak_is_watched(shop):
+def test_a_soak_is_watched(place):
+    """The instances are, and not the servers of a lock."""
+    shop = place
+    assert shop.shop("up", "--work-ms", 5, *place.ports.lock_option).code == 0
     load = shop.jmeter("soak", "-Jduration=8", "-Jrestock_every=2", "-Jthreads=20", "-Jstock=100")
     assert load.code == 0, load
     assert latest(shop)["restocked"] is True
@@ -41,6 +44,7 @@ def test_a_soak_is_watched(shop):
     for name in "ab":
         assert f"{name}: memory " in load.out
         assert load.out.count(": steady") == 2
+    assert shop.shop("down").code == 0
 
 
 def test_it_switches_the_lock_when_told_and_keeps_it_when_not(shop):
