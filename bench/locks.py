@@ -7,8 +7,8 @@ import os
 import statistics
 import subprocess
 
-from rounds import (Rounds, cost_bar, faster_bar, judge, median_bar, most_bar, processes_of,
-                    ratio_bar, same_bar)
+from rounds import (Rounds, cost_bar, faster_bar, median_bar, most_bar, processes_of, ratio_bar,
+                    same_bar, tell_bars)
 from world import BUILD, ROOT, RedisWorld, machine
 
 # bench-lock has one server, so the rungs that a majority of several grants are left out.
@@ -147,11 +147,7 @@ def tell(name, load, rows, contestants, seed):
         ratio = rounds.ratio(first, other, figure)
         if ratio:
             print(f"  {figure}, {first} / {other}: {ratio[0]:.2f} [{ratio[1]:.2f}-{ratio[2]:.2f}]")
-    well = all(row["verdict"] == "ok" for row in rows)
-    for words, verdict in judge(load.bars, rounds):
-        print(f"  {words}: {verdict}")
-        well &= verdict != "missed"
-    return well
+    return tell_bars(load.bars, rounds, rows)
 
 
 def refuse(parser, arguments):
@@ -176,6 +172,11 @@ def refuse_busy(parser, arguments):
                      "on this machine would disturb the figures; wait, or pass --anyway")
 
 
+def tell_machine(arguments):
+    print(f"\n{machine(with_nginx=False)}; {arguments.rounds} rounds, intervals of 95 %, seed "
+          f"{arguments.seed}, load average now {os.getloadavg()[0]:.2f}")
+
+
 def locks(parser, arguments, keep):
     """Compares libdlock's rungs with the command sequences of Redisson and python-redis-lock."""
     refuse(parser, arguments)
@@ -189,6 +190,5 @@ def locks(parser, arguments, keep):
             rows = run_rounds(world, name, load, contestants, arguments)
             well &= tell(name, load, rows, contestants, arguments.seed)
             keep(f"locks-{name}", rows, arguments.results)
-    print(f"\n{machine(with_nginx=False)}; {arguments.rounds} rounds, intervals of 95 %, seed "
-          f"{arguments.seed}, load average now {os.getloadavg()[0]:.2f}")
+    tell_machine(arguments)
     return 0 if well else 1

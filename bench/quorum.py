@@ -3,7 +3,6 @@
 bench-quorum and peers/redsync measure one round each; both print the same line."""
 import contextlib
 import json
-import os
 import re
 import shutil
 import socket
@@ -11,9 +10,9 @@ import statistics
 import subprocess
 import sys
 
-from locks import AGAIN, refuse_busy
-from rounds import Rounds, judge
-from world import BUILD, ROOT, RedisWorld, machine, wait_until
+from locks import AGAIN, refuse_busy, tell_machine
+from rounds import Rounds, cost_bar, ratio_bar, tell_bars
+from world import BUILD, ROOT, RedisWorld, wait_until
 from ports import free_port
 from redis_server import Redis
 
@@ -26,23 +25,13 @@ ROUND_LIMIT_S = 300
 
 
 def rate_bar(least):
-    def seen(rounds):
-        ratio = rounds.ratio(OURS, PEER, "pairs_per_s")
-        return ratio and ratio[0]
-    return f"pairs/s, {OURS} / {PEER}", seen, least, "least"
-
-
-def ill_bar(most):
-    def seen(rounds):
-        ratio = rounds.ratio(ILL, OURS, "us_per_pair")
-        return ratio and ratio[0]
-    return f"time of a pair, {ILL} / {OURS}", seen, most, "most"
+    return ratio_bar(OURS, PEER, least, "pairs/s", "pairs_per_s")
 
 
 # The waiters of each load, its contestants, and its bars.
 LOADS = {"pairs": (1, [OURS, PEER], [rate_bar(0.9)]),
          "crowd": (100, [OURS, PEER], [rate_bar(1)]),
-         "ill": (1, [OURS, ILL], [ill_bar(1.5)])}
+         "ill": (1, [OURS, ILL], [cost_bar(ILL, OURS, 1.5, "us_per_pair")])}
 
 
 class Hole:
@@ -166,11 +155,7 @@ def tell(name, rows, seed):
         ratio = rounds.ratio(contestants[0], other, "pairs_per_s")
         if ratio:
             print(f"  pairs/s, {contestants[0]} / {other}: {ratio[0]:.2f} [{ratio[1]:.2f}-{ratio[2]:.2f}]")
-    well = all(row["verdict"] == "ok" for row in rows)
-    for words, verdict in judge(LOADS[name][2], rounds):
-        print(f"  {words}: {verdict}", flush=True)
-        well &= verdict != "missed"
-    return well
+    return tell_bars(LOADS[name][2], rounds, rows)
 
 
 def quorum(parser, arguments, keep):
@@ -186,6 +171,5 @@ def quorum(parser, arguments, keep):
             rows = run_rounds(world, programs, name, arguments)
             well &= tell(name, rows, arguments.seed)
             keep(f"quorum-{name}", rows, arguments.results)
-    print(f"\n{machine(with_nginx=False)}; {arguments.rounds} rounds, intervals of 95 %, seed "
-          f"{arguments.seed}, load average now {os.getloadavg()[0]:.2f}")
+    tell_machine(arguments)
     return 0 if well else 1

@@ -37,11 +37,11 @@ class Rounds:
 
 # A bar: its text, a function that measures it (None: not measured), its limit, and its direction.
 
-def ratio_bar(one, other, least):
+def ratio_bar(one, other, least, words="sales/s", figure="sales_per_s"):
     def seen(rounds):
-        ratio = rounds.ratio(one, other, "sales_per_s")
+        ratio = rounds.ratio(one, other, figure)
         return ratio and ratio[0]
-    return f"sales/s, {one} / {other}", seen, least, "least"
+    return f"{words}, {one} / {other}", seen, least, "least"
 
 
 def faster_bar(one, other):
@@ -56,9 +56,9 @@ def median_bar(contestant, figure, limit, way):
             lambda rounds: rounds.median(contestant, figure), limit, way)
 
 
-def cost_bar(one, other, most):
+def cost_bar(one, other, most, figure="us_per_sale"):
     def seen(rounds):
-        ratio = rounds.ratio(one, other, "us_per_sale")
+        ratio = rounds.ratio(one, other, figure)
         return ratio and ratio[0]
     return f"time of a pair, {one} / {other}", seen, most, "most"
 
@@ -96,3 +96,12 @@ def judge(bars, rounds):
         else:
             yield (f"{words}: {seen:.3g} (bar: {name} {limit:g})",
                    "reached" if holds(seen, limit) else "missed")
+
+
+def tell_bars(bars, rounds, rows):
+    """Prints the verdict of each bar. True if every round was valid, the warm-ups too, and no bar was missed."""
+    well = all(row["verdict"] == "ok" for row in rows)
+    for words, verdict in judge(bars, rounds):
+        print(f"  {words}: {verdict}", flush=True)
+        well &= verdict != "missed"
+    return well
