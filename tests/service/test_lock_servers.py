@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lock that a majority of several servers grants: how they are named, what a dead one changes, and the switch from a
 lock on one server to it and back."""
-import json
-import os
-import subprocess
 import threading
 
 import pytest
 
-from world import PATIENCE_S, Background, Redis, inventoryd_redis_up, read_history, wait_until
+from test_lifecycle import config, run
+from world import Background, Redis, inventoryd_redis_up, read_history, wait_until
 
 SERVERS = 3
 URLS = "redis://a,redis://b,redis://c"
@@ -46,17 +44,9 @@ def up(shop, servers):
 
 
 def refused(*flags, **environment):
-    done = subprocess.run([os.environ["INVENTORYD"], "--print-config", *flags], capture_output=True, text=True,
-                          timeout=PATIENCE_S, env={**os.environ, **environment})
+    done = run("--print-config", *flags, environment=environment)
     assert done.returncode == 2, done
     return done.stderr
-
-
-def config(*flags, **environment):
-    done = subprocess.run([os.environ["INVENTORYD"], "--print-config", *flags], capture_output=True, text=True,
-                          timeout=PATIENCE_S, env={**os.environ, **environment})
-    assert done.returncode == 0, done
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("given, told", [
@@ -177,56 +167,65 @@ def test_without_servers_it_is_not_switched(redis, start):
     assert shop.admin("GET", "/lock").json["rung"] == "watchdog"
 
 
+class Buyers:
+    """Buy until they are stopped. No sale may fail."""
+
+    def __init__(self, count, *shops):
+        self.sold, self.over, self.threads = [], threading.Event(), []
+        self.shops = shops * count
+        self.start()
+
+    def start(self):
+        self.over.clear()
+        self.threads = [Background(self.buy, shop) for shop in self.shops]
+
+    def buy(self, shop):
+        while not self.over.is_set():
+            reply = shop.sell()
+            assert reply.status == 200, reply
+            self.sold.append(reply.json["unit"])
+
+    def stop(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.result()
+
+    def wait_sold(self):
+        count = len(self.sold)
+        wait_until(lambda: len(self.sold) > count + 20, "sales go on")
+
+    def check(self, redis, stock):
+        """Each unit was sold once."""
+        assert len(set(self.sold)) == len(self.sold) and int(redis("GET", "inventory:{phone}")) == stock - len(self.sold)
+
+
 def test_switched_back_and_forth_under_load(redis, several, start, tmp_path):
     """Two instances, by read-modify-write: two sections at once would sell one unit twice."""
     flags = ("--lock", "fair", "--write", "set", "--work-ms", "1", "--lock-servers", urls(several), "--admin-writes",
              "--wait-ms", "25000")
     shops = [start(redis, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in ("a", "b")]
-    stock, sold, over = 100000, [], threading.Event()
-    shops[0].stock(value=stock)
-
-    def buy(shop):
-        while not over.is_set():
-            reply = shop.sell()
-            assert reply.status == 200, reply
-            sold.append(reply.json["unit"])
-    buyers = [Background(buy, shop) for shop in shops for _ in range(4)]
+    shops[0].stock(value=100000)
+    buyers = Buyers(4, *shops)
     for rung in ("redlock", "fair", "redlock", "fair"):
         # Both at once: between the two switches the instances would not share a lock.
-        over.set()
-        for buyer in buyers:
-            buyer.result()
+        buyers.stop()
         for shop in shops:
             assert shop.switch(rung=rung).status == 200
-        over.clear()
-        buyers = [Background(buy, shop) for shop in shops for _ in range(4)]
-        count = len(sold)
-        wait_until(lambda count=count: len(sold) > count + 20, "sales go on")
-    over.set()
-    for buyer in buyers:
-        buyer.result()
-    assert len(set(sold)) == len(sold) and int(redis("GET", "inventory:{phone}")) == stock - len(sold)
+        buyers.start()
+        buyers.wait_sold()
+    buyers.stop()
+    buyers.check(redis, 100000)
 
 
 def test_one_instance_is_switched_with_sales_in_flight(redis, several, start, tmp_path):
     shop = start(redis, "--lock", "fair", "--write", "set", "--work-ms", "1", "--lock-servers", urls(several),
                  "--admin-writes", "--history", tmp_path / "h.jsonl")
     shop.stock(value=100000)
-    sold, over = [], threading.Event()
-
-    def buy():
-        while not over.is_set():
-            reply = shop.sell()
-            assert reply.status == 200, reply
-            sold.append(reply.json["unit"])
-    buyers = [Background(buy) for _ in range(8)]
+    buyers = Buyers(8, shop)
     for rung in ("redlock", "fair") * 3:
         assert shop.switch(rung=rung).status == 200
-        count = len(sold)
-        wait_until(lambda count=count: len(sold) > count + 20, "sales go on")
-    over.set()
-    for buyer in buyers:
-        buyer.result()
-    assert len(set(sold)) == len(sold) and int(redis("GET", "inventory:{phone}")) == 100000 - len(sold)
+        buyers.wait_sold()
+    buyers.stop()
+    buyers.check(redis, 100000)
     used = {event["rung"] for event in read_history(tmp_path / "h.jsonl") if event["event"] == "granted"}
     assert used == {"fair", "redlock"}
