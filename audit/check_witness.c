@@ -180,8 +180,8 @@ static void check_contention(struct run *run)
 
 static bool witness_is_renewed(const char *rung)
 {
-    static const char *const renewed[] = {"watchdog_timer", "watchdog", "blpop_wake",
-                                          "notify",         "fair",     "read_write"};
+    static const char *const renewed[] = {"watchdog_timer", "watchdog",   "blpop_wake", "notify",
+                                          "fair",           "read_write", "redlock"};
     for (size_t i = 0; i < sizeof renewed / sizeof renewed[0]; i++)
         if (strcmp(rung, renewed[i]) == 0)
             return true;

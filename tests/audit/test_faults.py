@@ -14,7 +14,7 @@ from test_bruteforce import dirty
 
 SELF_WAIT = "waited for itself"
 FOR_EVER = "held for ever"
-RENEWED = ("watchdog_timer", "watchdog", "blpop_wake", "notify", "fair", "read_write")
+RENEWED = ("watchdog_timer", "watchdog", "blpop_wake", "notify", "fair", "read_write", "redlock")
 
 
 def check(make, result, reason=None, never=None):
