@@ -68,5 +68,6 @@ def demonstration(verb, name, on=None):
     breaks = name if name in found.cures else found.breaks
     where = breaks if verb == "break" else found.cures.get(breaks)
     if where is None:
-        raise Unknown(f"no pair of rungs shows {found.name}; scripts/rung run {found.name} RUNG tries one")
+        shows = f"cures {found.name}" if found.breaks else f"is known to break under {found.name}"
+        raise Unknown(f"no rung of the ladder {shows}; scripts/rung run {found.name} RUNG tries one")
     return found, rung(where)

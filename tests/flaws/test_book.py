@@ -271,7 +271,7 @@ def test_a_block_of_another_command_is_not_taken_for_this_one(page):
     ("run break", "run takes break NAME, cure NAME or run NAME RUNG"),
     ("run break nothing", '"nothing" is no scenario'),
     ("run run two_instances wachdog", '"wachdog" is no rung'),
-    ("picture cure two_identities", "no pair of rungs shows two_identities"),
+    ("picture cure two_identities", "no rung of the ladder cures two_identities"),
 ])
 def test_a_marker_with_a_slip_is_answered_with_what_would_be_right(page, marker, says):
     wrong = go_through(page, f"first\n\n<!-- {marker} -->\n")

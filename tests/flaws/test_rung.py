@@ -350,7 +350,7 @@ def test_readers_that_met_the_writer_have_spoiled_the_run():
     (["show"], ["show takes 1 NAME, not 0; for instance: scripts/rung show setnx"]),
     (["diff", "setnx"], ["diff takes 2 NAMEs, not 1; for instance: scripts/rung diff setnx setnx_expire"]),
     (["break", "nobody"], ['"nobody" is no scenario', "watchdog", "release_gap"]),
-    (["cure", "two_identities"], ["no pair of rungs shows two_identities"]),
+    (["cure", "two_identities"], ["no rung of the ladder cures two_identities"]),
     (["run", "frozen", "fenced", "--write", "set"], ['"fenced" is fair with --write fenced', "leave --write set out"]),
     (["run", "frozen", "watchdog", "--write", "fenced"], ["watchdog gives none, these do: "]),
     (["new", "mine", "--from", "fenced"], ['"fenced" is fair with --write fenced', "take fair"]),
