@@ -86,7 +86,12 @@ static void measure_sections(const struct run *run, struct verdict *verdict, dou
 static void tell_more(struct run *run, const struct verdict *verdict)
 {
     const struct counts *counts = &run->counts;
+    int64_t missing = counts->initial - counts->left - counts->sold;
+    char taken[80] = "";
     char together[120] = "no two of one lock at the same time";
+    if (missing > 0 && missing <= counts->unknown) /* OK all the same: so many may be sold */
+        snprintf(taken, sizeof taken, "%lld taken by sales of unknown outcome, ",
+                 (long long)missing);
     if (counts->overlaps == 0 && counts->max_parallel > 1)
         snprintf(together, sizeof together, "only readers of one lock at the same time");
     if (counts->overlaps > 0) /* the result is OK all the same: the stock compared their tokens */
@@ -95,9 +100,10 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                  (long long)counts->overlaps, (long long)counts->token_refusals);
     if (verdict->result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
-                     "%lld request%s, %lld of %lld sold, %lld left, %s; %zu section%s, %s",
+                     "%lld request%s, %lld of %lld sold, %lld left, %s%s; %zu section%s, %s",
                      (long long)counts->requests, counts->requests == 1 ? "" : "s",
                      (long long)counts->sold, (long long)counts->initial, (long long)counts->left,
+                     taken,
                      counts->distinct < counts->sold ? "no unit more often than it was in stock"
                                                      : "no unit twice",
                      run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
