@@ -103,8 +103,13 @@ class Group:
 
     def fail_over(self):
         former = self.named()
-        wait_until(lambda: self.watchers[0]("SENTINEL", "FAILOVER", "shop") == "OK", "the order is taken")
-        wait_until(lambda: self.named() not in (None, former), "there is another master")
+
+        def is_over():
+            state = self.watchers[0].fields()
+            if state["port"] == str(self.port_of(former)) and "failover_in_progress" not in state["flags"]:
+                self.watchers[0]("SENTINEL", "FAILOVER", "shop")  # again: it gives an order up if a replica is silent
+            return self.named() not in (None, former)
+        wait_until(is_over, "there is another master")
         return self.named()
 
     def rejoin(self, node):

@@ -64,7 +64,8 @@ static void each_attempt_has_a_name_of_its_own(void **state)
     struct waiter waiter = {.lock = lock, .want = {.wait_ms = DLOCK_WAIT_FOREVER}};
     waiter_start(&waiter);
     eventually(stats_of(client).attempts >= attempts + 2);
-    flush_all();
+    for (int i = 0; i < 3; i++) /* each key once: the next attempt may be granted in between */
+        server_integer(servers[i], "DEL " LOCK);
     assert_status(waiter_end(&waiter), OK);
     record_line(trace, "NX PX 600000 -> ", 0, first, sizeof first);
     record_line(trace, "NX PX 600000 -> OK", record_count(trace, "NX PX 600000 -> OK") - 1, second,
@@ -245,7 +246,7 @@ static void a_release_follows_its_acquire_on_a_busy_connection(void **state)
     other_call_start(&second, client);
     assert_status(dlock_release(hold, NULL), OK);
     for (size_t i = 1; i < LATE; i++)
-        assert_false(exists_on(i));
+        eventually(!exists_on(i));
     struct monitor *monitor = monitor_start(servers[LATE]);
     proxy_let_go(proxies[LATE]);
     eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1);

@@ -126,17 +126,20 @@ static bool names_other(const struct sentinels *sentinels, int former, unsigned 
     return *now >= 0 && *now != former && is_master(sentinels->nodes[*now]);
 }
 
-/* False while the fail-over before this one is still being finished. */
-static bool accepts_order(struct server *watcher)
+/* Orders it, again if need be: a sentinel gives an order up if the replicas are silent for a moment. */
+static bool failed_over(const struct sentinels *sentinels, int former, unsigned watchers, int *now)
 {
-    return server_ask(watcher, "SENTINEL FAILOVER shop")->type == REDIS_REPLY_STATUS;
+    struct server *first = sentinels->watchers[0];
+    bool is_idle = strstr(field_of(first, "flags"), "failover_in_progress") == NULL;
+    if (is_idle && sentinels_named(sentinels, 0) == former)
+        server_ask(first, "SENTINEL FAILOVER shop");
+    return names_other(sentinels, former, watchers, now);
 }
 
 int sentinels_fail_over(const struct sentinels *sentinels, int former, unsigned watchers)
 {
     int now = -1;
-    eventually(accepts_order(sentinels->watchers[0]));
-    eventually(names_other(sentinels, former, watchers, &now));
+    eventually(failed_over(sentinels, former, watchers, &now));
     return now;
 }
 
