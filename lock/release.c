@@ -50,10 +50,17 @@ static bool is_inconclusive(dlock_status status)
            status == DLOCK_NO_MEMORY || status == DLOCK_UNKNOWN;
 }
 
+/* Whether the key may still exist when the hold's validity has ended: another hold gave it a longer
+ * time, or some of several servers have kept it. */
+static bool key_outlives(const struct dlock_hold *hold)
+{
+    return hold->shared_ms != 0 || hold->lock->rung.quorum;
+}
+
 /* Whether the hold's validity has ended, but its key may still exist. */
 static bool may_outlive_hold(const struct releasing *r)
 {
-    return r->status == DLOCK_LOST && r->hold->shared_ms != 0 &&
+    return r->status == DLOCK_LOST && key_outlives(r->hold) &&
            (r->exchange.sent_ns == 0 || is_inconclusive(r->exchange.status));
 }
 
@@ -86,7 +93,7 @@ static void release_late_done(struct releasing *r)
 
 void release_late(struct releasing *r, bool may_send)
 {
-    if (may_send && r->hold->shared_ms != 0 && !r->hold->must_expire)
+    if (may_send && key_outlives(r->hold) && !r->hold->must_expire)
         release_ask(r, STEP_RELEASE, NULL, release_late_done);
     else
         release_late_done(r);

@@ -382,6 +382,23 @@ static void answered_last_commands_are_certain(void **state)
     flush_all();
 }
 
+/* A majority has lost the key, and the others would keep every other client out. */
+static void a_lost_hold_is_released_where_its_key_is(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_text(servers[0], "FLUSHALL");
+    server_text(servers[1], "FLUSHALL");
+    assert_status(dlock_extend(hold), LOST);
+    assert_int_equal(exist(), 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    eventually(exist() == 0);
+    end(client, lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +413,7 @@ int main(void)
         cmocka_unit_test(what_is_lost_is_set_again_once_more),
         cmocka_unit_test(an_overdue_acquire_is_ended),
         cmocka_unit_test(a_renewal_ends_by_its_deadline),
+        cmocka_unit_test(a_lost_hold_is_released_where_its_key_is),
         cmocka_unit_test(a_late_take_back_meets_a_later_attempt),
         cmocka_unit_test(reads_go_with_acquires),
         cmocka_unit_test(answered_last_commands_are_certain),
