@@ -318,7 +318,9 @@ static void outage_check(struct server *server)
     server->next_check_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
     stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
+    stock_wake(server->stock);
     enum check_result result = outage_probe(server, first);
+    stock_rest(server->stock);
     pthread_mutex_lock(&outage->mutex);
     if (outage->ending)
         return;
@@ -365,7 +367,7 @@ static bool outage_prepare(struct outage *outage, struct server *server, enum re
     server->ends_ns = INT64_MAX;
     /* At once: a later check then has a connection, and the metric is correct from the start. */
     server->next_check_ns = 0;
-    server->stock = stock_new(stock_server);
+    server->stock = stock_new_shared(stock_server);
     if (server->stock != NULL)
         stock_end_by(server->stock, outage->end_fd);
     return server->stock != NULL;

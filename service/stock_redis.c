@@ -242,7 +242,7 @@ static enum stock_status connect_or_share(struct stock *stock, bool grows)
 {
     struct share *share = &stock->server->share;
     while (stock->shares && !redis_up(stock->sharer.redis)) {
-        const enum share_next next = share_find(share, &stock->sharer, grows);
+        const enum share_next next = share_find(share, &stock->sharer, grows, stock->timeout_ms);
         if (next == SHARE_TAKEN)
             break;
         enum stock_status status = connect_alone(stock);
