@@ -60,9 +60,9 @@ bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum r
     else if (role == REDIS_LOCK_SERVERS) {
         outage_say_away(env->outage, role, away, sizeof away);
         snprintf(detail, sizeof detail,
-                 "too many of the lock's servers are away (%s); the instance keeps trying to reach "
-                 "them",
-                 away);
+                 "too many of the lock's servers are away%s%s%s; the instance keeps trying to "
+                 "reach them",
+                 away[0] != '\0' ? " (" : "", away, away[0] != '\0' ? ")" : "");
         section_end(sale, SALE_LOCK_UNAVAILABLE, detail);
     }
     return role != REDIS_ROLES;
