@@ -258,6 +258,15 @@ enum stock_status stock_connect(struct stock *stock)
     return connect_or_share(stock, false);
 }
 
+enum stock_status stock_borrow(struct stock *stock)
+{
+    if (!redis_up(stock->sharer.redis) &&
+        share_find(&stock->server->share, &stock->sharer, false, stock->timeout_ms) != SHARE_TAKEN)
+        return stock_failed(stock, STOCK_UNAVAILABLE, "%s: no connection that exists is free",
+                            stock_shown(stock));
+    return STOCK_OK;
+}
+
 enum stock_status stock_join(struct stock *stock)
 {
     return connect_or_share(stock, true);

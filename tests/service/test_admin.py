@@ -37,7 +37,7 @@ def test_head_options_and_wrong_methods(shop):
 
 
 def test_metrics(redis, start):
-    shop = start(redis, "--wait-ms", 200)
+    shop = start(redis, "--wait-ms", 2000)
     shop.stock(value=3)
     for _ in range(4):
         shop.sell()
