@@ -59,35 +59,6 @@ def test_a_lock_on_three_servers(place):
     place.check_nothing_is_left()
 
 
-def killed_row(place, fault):
-    """The verdict of the row in which servers were killed; it is the last one."""
-    faults = [json.loads((folder / "run.json").read_text())["fault"] for folder in folders(place)]
-    assert faults == ["none"] * (len(faults) - 1) + [fault]
-    verdict = json.loads((folders(place)[-1] / "verdict.json").read_text())
-    assert verdict["oversold"] == 0 and 0 <= 40 - verdict["sold"] - verdict["left"] <= verdict["unknown"], verdict
-    return verdict
-
-
-def test_two_of_five_servers_of_a_lock_are_killed_under_load(place):
-    demo = place.demo(*SMALL, "--lock", "redlock", "--write", "decr", "--lock-count", 5, "--work-ms", 50, "--kill",
-                      *place.ports.lock_option)
-    assert demo.code == 0, demo
-    verdict = killed_row(place, "minority_killed")
-    assert (verdict["result"], verdict["sold"]) == ("ok", 40), "selling went on"
-    assert [row[-1] for row in rows(demo.out)] == ["OK", "minority_killed"]
-    place.check_nothing_is_left()
-
-
-def test_the_master_of_a_group_is_killed_under_load(place):
-    demo = place.demo(*SMALL, "--sentinel", "--lock", "fenced", "--work-ms", 50, "--kill", *place.ports.sentinel_option)
-    assert demo.code == 0, demo
-    killed_row(place, "master_killed")  # how much is sold, depends on how long the sentinels take
-    assert [row[-1] for row in rows(demo.out)] == ["OK", "master_killed"]
-    logs = [(place.state / str(place.ports.nginx) / f"replica{number}.log").read_text() for number in (1, 2)]
-    assert any("MASTER MODE enabled" in log for log in logs), "one of them was promoted"
-    place.check_nothing_is_left()
-
-
 def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     demo = place.demo("--lock", "watchdog", "--write", "set", "--stock", "20", "--items", "3",
                       "--requests", "90", "--instances", "3", "--work-ms", "2")
