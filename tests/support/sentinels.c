@@ -126,7 +126,7 @@ static bool names_other(const struct sentinels *sentinels, int former, unsigned 
     return *now >= 0 && *now != former && is_master(sentinels->nodes[*now]);
 }
 
-/* Orders it, again if need be: a sentinel gives an order up if the replicas are silent for a moment. */
+/* Orders it, again if need be: a sentinel gives up if the replicas are silent for a moment. */
 static bool failed_over(const struct sentinels *sentinels, int former, unsigned watchers, int *now)
 {
     struct server *first = sentinels->watchers[0];
