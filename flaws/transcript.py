@@ -201,13 +201,15 @@ class Round:
 def rounds(stage, names):
     """The requests to a lock on several servers: acquires, and the first release of each who leaves its section. Not
     told is what follows from the chance of who answers in time: renewals, what a refused attempt takes back, and a
-    release that is sent again."""
+    release that is sent again. An answer that comes after a sale was refused counts for nothing."""
     for instance in stage.instances.values():
-        entered, left, found = {}, {}, []
+        entered, left, refused, found = {}, {}, {}, []
         events = [event for event in instance.events() if event["t_ns"] <= stage.ended_ns]
         for event in events:
             if event["event"] in ("granted", "exit"):
                 (entered if event["event"] == "granted" else left).setdefault(event["request"], event["t_ns"])
+            elif event["event"] in UNSOLD:
+                refused[event["request"]] = event["t_ns"]
         asked = [event for event in events if event["event"] == "command" and stage.place_of(event) == "lock"
                  and not is_no_rungs(event["sent"]) and not event["reply"].startswith("(error) NOSCRIPT")]
         for event in sorted(asked, key=lambda event: event["sent_ns"]):
@@ -223,7 +225,8 @@ def rounds(stage, names):
             if same is None or event["server"] in same.servers:
                 same = Round(who, sent)
                 found.append(same)
-            same.add(event)
+            late = not releases and event["t_ns"] > refused.get(who, float("inf"))
+            same.add({**event, "reply": "(lost)"} if late else event)
         for one in found:
             yield one.line(stage.needed, names)
 
