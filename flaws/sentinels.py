@@ -9,7 +9,7 @@ from ports import free_port
 from redis_server import Connection, Redis, spawn
 
 SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "deploy" / "sentinel"
-PATIENCE_S = 30
+PATIENCE_S = 60  # a sentinel that got no processor for 2 s decides nothing for 30 s
 
 
 def wait_until(condition, what):
