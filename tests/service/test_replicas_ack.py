@@ -232,7 +232,8 @@ def test_a_repetition_is_answered_once_its_own_write_is_confirmed(redis, start, 
     again = shop.sell(key="k")
     assert again.json == {"sold": 1, "left": 3, "unit": 4, "item": "phone", "instance": "a"}
     assert again.headers["idempotency-replayed"] == "true" and redis("GET", STOCK) == "3"
-    assert calls(redis, "pexpire") > writes and calls(redis, "wait") == waits + 3  # the script is sent once more in full
+    # The script is sent once more in full, and the server may be looked at meanwhile.
+    assert calls(redis, "pexpire") > writes and calls(redis, "wait") >= waits + 3
     assert is_replay(shop.sell(key="k"), type(again)(again.status, [], again.body))
 
 

@@ -69,7 +69,8 @@ def test_sales_go_on_at_the_new_master(group, start):
 def test_sales_go_on_without_sentinels(group, start, redis, how, lock, write):
     """No connection can be made, and those that exist are enough, for more buyers than there were before. A sale that
     waited for a connection under its lock would keep the lock from the others."""
-    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, "--lock", lock, "--write", write)
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, "--lock", lock, "--write", write,
+                 "--redis-timeout-ms", 3000)  # a busy machine must not cost a connection: there is no other
     assert shop.stock(value=1000).status == 200 and shop.sell().status == 200
     for watcher in group.watchers:
         if how == "frozen":
@@ -89,7 +90,7 @@ def test_sales_go_on_without_sentinels(group, start, redis, how, lock, write):
 
 def test_without_sentinels_it_is_looked_at_by_a_connection_of_the_sales(group, start, redis):
     """Its own one was closed, and is not had again. A sale that cannot make a connection lets it look."""
-    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, *PATIENT)
+    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, "--redis-timeout-ms", 3000, *PATIENT)
     assert shop.stock(value=10000).status == 200
     assert sell_at_once(shop) == {200}
     master = group.named()
