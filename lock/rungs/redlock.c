@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * redlock -- SET NX PX on several independent masters; a majority of them grants the lock.
- * ADDS   a majority of several servers: one that fails loses no lock; a token, if it is asked for
+ * ADDS   a majority of several servers: one that fails loses no lock
  * FLAW   a process that is frozen beyond its hold still writes; a server whose clock jumps, or that
  *        comes back empty, takes its vote back, and a bare majority has none to spare
  * SHOW   scripts/rung break redlock
@@ -176,22 +176,16 @@ static dlock_status refused_token(struct rung_env *env, const struct dlock_hold 
     return fail(DLOCK_REFUSED, "%s", why);
 }
 
-static struct votes ask_all(struct rung_env *env, const struct dlock_hold *hold,
-                            struct set_told *told)
+static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     static const struct question question = {.is_yes = is_ok, .needs_most = true};
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", hold->ttl, NULL};
-    return hold->wants_token ? set_token_ask(env, hold, told)
-                             : rung_poll(env, NULL, argv, &question, NULL);
-}
-
-static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
-{
     struct set_told told = {0};
     dlock_status status = redis_check_independent(env->redis);
     if (status != DLOCK_OK)
         return status;
-    struct votes votes = ask_all(env, hold, &told);
+    struct votes votes = hold->wants_token ? set_token_ask(env, hold, &told)
+                                           : rung_poll(env, NULL, argv, &question, NULL);
     atomic_store(&hold->asked, votes.asked);
     if (votes.yes >= votes.needed) {
         atomic_store(&hold->servers, servers_of(votes.said_yes, votes.unanswered));

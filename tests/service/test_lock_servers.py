@@ -5,11 +5,13 @@ import threading
 
 import pytest
 
+from failpoints import arm, park
 from test_lifecycle import config, run
-from world import Background, Redis, inventoryd_redis_up, read_history, wait_until
+from world import PATIENCE_S, Background, Redis, inventoryd_redis_up, read_history, wait_until
 
 SERVERS = 3
 URLS = "redis://a,redis://b,redis://c"
+LOCK, STOCK, EPOCH_KEY, IDENTITY_KEY = "lock:{phone}", "inventory:{phone}", "inventory:epoch", "dlock:identity:set"
 
 
 @pytest.fixture
@@ -82,9 +84,10 @@ def test_the_lock_says_that_it_needs_them():
     assert config("--lock-servers", URLS)["lock"] == "watchdog"  # they wait for a switch
 
 
-def test_it_has_no_tokens_yet():
-    assert 'the write mode "fenced" needs a lock that gives tokens; redlock gives none' in refused(
-        "--lock", "redlock", "--lock-servers", URLS, "--write", "fenced")
+@pytest.mark.parametrize("write", ["fenced", "fenced_textbook"])
+def test_it_gives_tokens(write):
+    given = config("--lock", "redlock", "--lock-servers", URLS, "--write", write)
+    assert (given["lock"], given["write"]) == ("redlock", write)
 
 
 def test_the_password_is_for_each_of_them(tmp_path, redis, start):
@@ -155,6 +158,70 @@ def test_without_a_majority_nothing_is_sold(shop, several, how):
     assert shop.admin("GET", "/readyz").status == 200
     if how == "frozen":
         several[2].thaw()
+
+
+# ---- Tokens --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(several, redis, start, tmp_path):
+    """Two instances, which may stop in a section. All servers have the same identity."""
+    flags = ("--lock", "redlock", "--lock-servers", urls(several), "--write", "fenced", "--enable-failpoints", "--workers", 1)
+    shops = [start(redis, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in "ab"]
+    assert shops[0].stock(value=5).status == 200
+    wait_until(lambda: len({server("GET", IDENTITY_KEY) for server in several}) == 1, "all servers have one identity")
+    return shops
+
+
+def expire(servers):
+    """No server has the key, as if its time were over. A late one gets it only after its majority."""
+    wait_until(lambda: sum(server("DEL", LOCK) for server in servers) == 0 and
+               not any(server("EXISTS", LOCK) for server in servers), "the lock is gone")
+
+
+def granted(folder, name):
+    return [event for event in read_history(folder / f"{name}.jsonl") if event["event"] == "granted"]
+
+
+@pytest.mark.parametrize("first", ["late", "next"])
+def test_a_late_write_is_refused(pair, redis, several, tmp_path, first):
+    """a's sale has the lock, and has read. Its lock is lost, and b's sale has it. Whichever writes first, b's is accepted."""
+    a, b = pair
+    sale = park(a, "sale.before_write", a.sell, request="late")
+    expire(several)
+    second = park(b, "sale.before_write", b.sell)
+    if first == "next":
+        arm(b, "sale.before_write", "off")
+        assert second.result().json["unit"] == 5
+    arm(a, "sale.before_write", "off")
+    reply = sale.result()
+    assert reply.status == 503 and reply.problem == "lock-lost" and "STALE" in reply.json["detail"]
+    arm(b, "sale.before_write", "off")
+    assert second.result().json["unit"] == 5 and redis("GET", STOCK) == "4"
+    refused = [event for event in read_history(tmp_path / "a.jsonl") if event["event"] == "refused"][-1]
+    assert refused["newest"] == granted(tmp_path, "b")[-1]["token"] > refused["token"] > 0
+
+
+def test_each_sale_has_a_larger_token_of_one_identity(pair, redis, several, tmp_path):
+    a, b = pair
+    assert [shop.sell().json["unit"] for shop in (a, b, a, b)] == [5, 4, 3, 2]
+    mine, others = ([event["token"] for event in granted(tmp_path, name)] for name in "ab")
+    assert mine[-2] < others[-2] < mine[-1] < others[-1]
+    identity = redis("HGET", EPOCH_KEY, "identity")
+    wait_until(lambda: all(server("GET", IDENTITY_KEY) == identity for server in several), "all have it")
+    assert not any(server("EXISTS", "dlock:identity") for server in several)
+
+
+def test_a_server_that_lost_its_memory_raises_the_epoch(pair, redis, several):
+    a, b = pair
+    assert a.sell().json["unit"] == 5 and b.sell().json["unit"] == 4
+    epoch, identity = redis("HMGET", EPOCH_KEY, "epoch", "identity")
+    several[2]("FLUSHALL")
+    several[1].kill()  # so the empty one is needed for a majority
+    assert b.sell().json["unit"] == 3
+    now, new = redis("HMGET", EPOCH_KEY, "epoch", "identity")
+    assert int(now) > int(epoch) and new != identity and several[2]("GET", IDENTITY_KEY) == new
+    assert len(b.logged("epoch-raised")) == 1
 
 
 # ---- The switch ----------------------------------------------------------------------------------
