@@ -166,7 +166,8 @@ def test_without_a_majority_nothing_is_sold(shop, several, how):
 @pytest.fixture
 def pair(several, redis, start, tmp_path):
     """Two instances, which may stop in a section. All servers have the same identity."""
-    flags = ("--lock", "redlock", "--lock-servers", urls(several), "--write", "fenced", "--enable-failpoints", "--workers", 1)
+    flags = ("--lock", "redlock", "--lock-servers", urls(several), "--write", "fenced", "--enable-failpoints",
+             "--workers", 1)
     shops = [start(redis, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in "ab"]
     assert shops[0].stock(value=5).status == 200
     wait_until(lambda: len({server("GET", IDENTITY_KEY) for server in several}) == 1, "all servers have one identity")
@@ -185,7 +186,7 @@ def granted(folder, name):
 
 @pytest.mark.parametrize("first", ["late", "next"])
 def test_a_late_write_is_refused(pair, redis, several, tmp_path, first):
-    """a's sale has the lock, and has read. Its lock is lost, and b's sale has it. Whichever writes first, b's is accepted."""
+    """a's sale has the lock, and has read. Its lock is lost, and b's sale has it: b's write alone is accepted."""
     a, b = pair
     sale = park(a, "sale.before_write", a.sell, request="late")
     expire(several)
