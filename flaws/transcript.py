@@ -98,7 +98,8 @@ class Names:
                             is_first = owners.setdefault(event["request"], found[3]) == found[3]
                             self.holds.setdefault(found[0], event["request"] + ("" if is_first else "'s other"))
                 epochs.update(epochs_in(event, self.scripts))
-                reply = event.get("reply", "") if SET_KEY not in event.get("sent", "") else ""  # numbers of servers, not of grants
+                is_of_servers = SET_KEY in event.get("sent", "")  # they tell what they would accept
+                reply = "" if is_of_servers else event.get("reply", "")
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {reply}"))
         self.epochs = sorted(epochs)
         self.tokens = []  # the first one of each tenure

@@ -140,8 +140,8 @@ extern "C" {
  * braces are left out if the name has a hash tag. The flawed rungs blpop_wake and rw_counter use
  * the keys `<name>:signals` and `<name>:read_count`. With want.identity the server also has the key
  * `dlock:identity` (string), in a slot of its own and without a time to live. With want.token each
- * server of `redlock` has such a key, too: `dlock:identity:set`. Every other key has a
- * time to live of at most a day. Keys of the flawed rungs may have none. The library
+ * server of `redlock` has `dlock:identity:set` (string), without a time to live, too. Every other
+ * key has a time to live of at most a day. Keys of the flawed rungs may have none. The library
  * never changes a key that holds a value of another type: the call answers WRONG_TYPE, and
  * dlock_error() names the key. A key of the right type that the library did not write counts as
  * another holder's lock: the call answers BUSY or TIMED_OUT, and only dlock_break changes it.
@@ -811,12 +811,11 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * memory that has the key has the value, too: before you use a copy, delete the key. With
  * sentinel:// `@` follows, and the configuration epoch in which the sentinels had named this
  * connection's server. So it differs after a fail-over, although a promoted replica has the
- * value.
- * On `redlock` it is one value for all servers of the lock, under the key `dlock:identity:set`, and
- * want.token suffices. A majority of the servers told it with their grants. It changes after one of
- * them has lost its memory.
- * "": not wanted, or the server did not tell it (Redis before version 7, or it refuses
- * SET on that key); or, on rungs with hand-off, the acquire that got the grant did not want it.
+ * value. On `redlock` all servers of the lock have one value, under the key `dlock:identity:set`,
+ * and want.token suffices. A majority of them told it with their grants. It changes after one of
+ * them has lost its memory. "": not wanted, or the server did not tell it (Redis before version 7,
+ * or it refuses SET on that key); or, on rungs with hand-off, the acquire that got the grant did
+ * not want it.
  * At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 
