@@ -594,8 +594,8 @@ struct dlock_want {
      * 31536000000. */
     int64_t call_max_ms;
 
-    /* Also read the identity of the lock's server, see dlock_identity. On rungs without tokens it
-     * has no effect. Default false. */
+    /* Also read the identity of the lock's server, see dlock_identity. It has no effect on rungs
+     * without tokens, nor on `redlock`, where `token` does the same. Default false. */
     bool identity;
 
     /* On `redlock`: also draw a fencing token, see dlock_token, and read the identity of its
@@ -812,7 +812,7 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * sentinel:// `@` follows, and the configuration epoch in which the sentinels had named this
  * connection's server. So it differs after a fail-over, although a promoted replica has the
  * value. On `redlock` all servers of the lock have one value, under the key `dlock:identity:set`,
- * and want.token suffices. A majority of them told it with their grants. It changes after one of
+ * and want.token asks for it. A majority of them told it with their grants. It changes after one of
  * them has lost its memory. "": not wanted, or the server did not tell it (Redis before version 7,
  * or it refuses SET on that key); or, on rungs with hand-off, the acquire that got the grant did
  * not want it.
