@@ -40,6 +40,7 @@ RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
 # The rounds of a lock on several servers for a token: the numbers that the servers would accept are of their clocks.
 SET_KEY = "dlock:identity:set"
 FOR_TOKEN = re.compile(rf"^(redlock_\w+\.lua) \d (lock:\S+ )?(?:dlock:token:\S+ )?{SET_KEY} (\S+).*$")
+TOLD_WITH_GRANT = re.compile(r'^\[(\(integer\) [01]), \(integer\) \d{16}, "[^"]*"\]$')  # its number, its identity
 FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
@@ -200,7 +201,7 @@ class Round:
 
     def line(self, needed, names):
         """What a majority answered. Who else answered in time is chance."""
-        replies = [TOKEN.sub("<number>", event["reply"]) for event in self.events]
+        replies = [TOLD_WITH_GRANT.sub(r"[\1, ...]", event["reply"]) for event in self.events]
         reply, count = collections.Counter(replies).most_common(1)[0]
         sent, told = in_short(self.sent, names.plain(reply))
         if count < needed or reply == "(lost)":
