@@ -122,12 +122,13 @@ extern "C" {
  * applications must not use them.
  *
  *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
- *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
+ *     dlock:<kind>={<name>}     the lock's name has no hash tag: jobs
  *
  * So all keys of a lock share one slot of a cluster, and locks of different names never share a
  * key. To keep this true, two kinds of name are INVALID. On every rung: a name that begins with
- * `dlock:`. On the rungs below: a name with a brace and without a hash tag, such as `a{b` or `{}a`.
- * (The hash tag is the text between the first `{` and the next `}`, if it is not empty.)
+ * `dlock:`. On `notify`, `fair` and `read_write`: a name with a brace and without a hash tag, such
+ * as `a{b` or `{}a`. (The hash tag is the text between the first `{` and the next `}`, if it is not
+ * empty.)
  *
  *     notify       token (string)
  *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),

@@ -108,6 +108,29 @@ static void no_token_that_was_not_asked_for(void **state)
     record_free(trace);
 }
 
+/* Several servers are no cluster, so a name needs no hash tag. */
+static void names_with_braces(void **state)
+{
+    static const char *const names[] = {"a{b", "{}a", "a}b"};
+    char key[64];
+    (void)state;
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    dlock_close(connected(client));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        dlock *lock;
+        assert_status(dlock_open_ops(client, &rung_redlock, names[i], &lock), OK);
+        dlock_hold *hold = wanted(lock, wants);
+        snprintf(key, sizeof key, "dlock:token={%s}", names[i]);
+        size_t accepted = 0;
+        for (size_t j = 0; j < COUNT; j++)
+            accepted += server_integer(servers[j], "EXISTS %s", key) == 1;
+        assert_true(accepted > COUNT / 2);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
 static void tokens_of_two_clients(void **state)
 {
     (void)state;
@@ -383,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(tokens_grow_over_processes, empty), /* it forks: before any client */
         cmocka_unit_test_setup(no_token_that_was_not_asked_for, empty),
+        cmocka_unit_test_setup(names_with_braces, empty),
         cmocka_unit_test_setup(tokens_of_two_clients, empty),
         cmocka_unit_test_setup(the_first_attempt_makes_the_identity, empty),
         cmocka_unit_test_setup(a_server_that_lost_its_memory_gets_a_new_identity, empty),
