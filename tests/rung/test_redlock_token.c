@@ -228,6 +228,31 @@ static void an_identity_that_is_too_long_is_none(void **state)
 
 /* ---- The second round ------------------------------------------------------------------------ */
 
+/* A server on which a key of the library holds something else has no vote. Nothing is changed. */
+static void a_value_of_another_type(void **state)
+{
+    static const char *const keys[] = {TOKEN_KEY, IDENTITY_KEY};
+    (void)state;
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    dlock *lock = settled(client);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        dlock_hold *hold;
+        server_integer(servers[2], "DEL %s", keys[i]);
+        server_integer(servers[2], "RPUSH %s one", keys[i]);
+        assert_status(dlock_release(wanted(lock, wants), NULL), OK);
+        server_integer(servers[1], "DEL %s", keys[i]);
+        server_integer(servers[1], "RPUSH %s one", keys[i]);
+        assert_status(tried_with_token(lock, &hold), REFUSED);
+        assert_says(dlock_error(), "WRONGTYPE");
+        for (size_t j = 1; j < COUNT; j++)
+            assert_int_equal(server_integer(servers[j], "LLEN %s", keys[i]), 1);
+        flush_all();
+        dlock_close(lock);
+        lock = settled(client);
+    }
+    end(client, lock);
+}
+
 /* An acquire whose proposals are kept before servers 1 and 2. Server 0 has accepted its token. */
 static void propose_to_0(struct waiter *waiter)
 {
@@ -411,6 +436,7 @@ int main(void)
         cmocka_unit_test_setup(the_first_attempt_makes_the_identity, empty),
         cmocka_unit_test_setup(a_server_that_lost_its_memory_gets_a_new_identity, empty),
         cmocka_unit_test_setup(an_identity_that_is_too_long_is_none, empty),
+        cmocka_unit_test_setup(a_value_of_another_type, empty),
         cmocka_unit_test_setup(counts_only_by_a_majority, empty),
         cmocka_unit_test_setup(an_empty_server_has_no_vote, empty),
         cmocka_unit_test_setup(a_refused_proposal_is_repeated_above, empty),
