@@ -14,8 +14,9 @@
 #define IDENTITY_KEY "dlock:identity:set"
 #define DAY_MS 86400000
 #define AHEAD_US 3600000000LL
-/* In the script of the second round, and in no other one. */
+/* Each is in one script only: that of the second round, and that which makes an identity. */
 #define PROPOSES "KEYS[1] newest token"
+#define MAKES_IDENTITY "KEYS[1] the set's identity"
 
 static const struct dlock_want wants = {.token = true};
 
@@ -137,7 +138,7 @@ static void tokens_of_two_clients(void **state)
     dlock_client *clients[2];
     dlock *locks[2];
     char identity[96] = "";
-    uint64_t last = 0;
+    uint64_t last = (uint64_t)server_us(servers[0]); /* no token is older than the first acquire */
     for (int i = 0; i < 2; i++) {
         clients[i] = client_of_first(COUNT, (struct dlock_options){0});
         locks[i] = settled(clients[i]);
@@ -209,6 +210,25 @@ static void a_server_that_lost_its_memory_gets_a_new_identity(void **state)
     refuses_without(1, lock, identity);
     refuses_without(0, lock, identity);
     end(client, lock);
+}
+
+/* A proposal of an identity that comes late finds a larger one. */
+static void a_smaller_identity_replaces_none(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(COUNT, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, MAKES_IDENTITY, NULL, 0);
+    assert_status(tried_with_token(lock, &hold), REFUSED);
+    eventually(proxy_done(proxies[2]));
+    server_text(servers[2], "SET " IDENTITY_KEY " 7:later");
+    struct monitor *monitor = monitor_start(servers[2]);
+    proxy_let_go(proxies[2]);
+    eventually(monitor_count(monitor, MAKES_IDENTITY) == 1);
+    assert_string_equal(server_text(servers[2], "GET " IDENTITY_KEY), "7:later");
+    monitor_free(monitor);
+    end_behind_proxies(client, lock);
 }
 
 static void an_identity_that_is_too_long_is_none(void **state)
@@ -306,28 +326,43 @@ static void an_empty_server_has_no_vote(void **state)
     end_behind_proxies(client, lock);
 }
 
-static void a_refused_proposal_is_repeated_above(void **state)
+/* Servers 1 and 2 have accepted a token that is `more` above the one that is proposed to them. */
+static void repeats_above(uint64_t more)
 {
-    (void)state;
     dlock_client *client = client_behind_proxies(COUNT, (struct dlock_options){0});
     dlock *lock = settled(client);
     struct waiter waiter = {.lock = lock, .want = wants};
     size_t proposals = proxy_requests(proxies[1], PROPOSES);
     propose_to_0(&waiter);
-    const long long ahead = server_us(servers[1]) + AHEAD_US;
+    const uint64_t ahead = token_on(0) + more;
     for (size_t i = 1; i < COUNT; i++) {
-        server_text(servers[i], "SET " TOKEN_KEY " %lld", ahead);
+        server_text(servers[i], "SET " TOKEN_KEY " %llu", (unsigned long long)ahead);
         proxy_let_go(proxies[i]);
     }
     assert_status(waiter_end(&waiter), OK);
     assert_int_equal(dlock_token(waiter.hold), ahead + 1);
     assert_status(dlock_release(waiter.hold, NULL), OK);
-    eventually(all_accepted((uint64_t)ahead + 1));
+    eventually(all_accepted(ahead + 1));
     assert_int_equal(proxy_requests(proxies[1], PROPOSES), proposals + 2);
-    dlock_hold *hold = wanted(lock, wants); /* the clocks are behind by now */
-    assert_int_equal(dlock_token(hold), ahead + 2);
+    dlock_hold *hold = wanted(lock, wants);
+    if (more > 0) /* the clocks are behind by now */
+        assert_int_equal(dlock_token(hold), ahead + 2);
+    eventually(all_accepted(dlock_token(hold)));
+    assert_int_equal(proxy_requests(proxies[1], PROPOSES), proposals + 3);
     assert_status(dlock_release(hold, NULL), OK);
     end_behind_proxies(client, lock);
+}
+
+static void a_refused_proposal_is_repeated_above(void **state)
+{
+    (void)state;
+    repeats_above(AHEAD_US);
+}
+
+static void an_equal_token_is_refused(void **state)
+{
+    (void)state;
+    repeats_above(0);
 }
 
 static void one_lost_answer_does_not_matter(void **state)
@@ -435,11 +470,13 @@ int main(void)
         cmocka_unit_test_setup(tokens_of_two_clients, empty),
         cmocka_unit_test_setup(the_first_attempt_makes_the_identity, empty),
         cmocka_unit_test_setup(a_server_that_lost_its_memory_gets_a_new_identity, empty),
+        cmocka_unit_test_setup(a_smaller_identity_replaces_none, empty),
         cmocka_unit_test_setup(an_identity_that_is_too_long_is_none, empty),
         cmocka_unit_test_setup(a_value_of_another_type, empty),
         cmocka_unit_test_setup(counts_only_by_a_majority, empty),
         cmocka_unit_test_setup(an_empty_server_has_no_vote, empty),
         cmocka_unit_test_setup(a_refused_proposal_is_repeated_above, empty),
+        cmocka_unit_test_setup(an_equal_token_is_refused, empty),
         cmocka_unit_test_setup(one_lost_answer_does_not_matter, empty),
         cmocka_unit_test_setup(lost_answers_of_a_majority, empty),
         cmocka_unit_test_setup(validity_counts_from_before_the_first_round, empty),
