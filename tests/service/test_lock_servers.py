@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from failpoints import arm, park
+from test_fence_epoch import epoch_of, is_not_switched, is_stale, is_told_by_the_stock
 from test_lifecycle import config, run
 from world import PATIENCE_S, Background, Redis, inventoryd_redis_up, read_history, wait_until
 
@@ -265,6 +266,49 @@ class Buyers:
     def check(self, redis, stock):
         """Each unit was sold once."""
         assert len(set(self.sold)) == len(self.sold) and int(redis("GET", "inventory:{phone}")) == stock - len(self.sold)
+
+
+@pytest.fixture(params=["another server", "one of the lock's servers"])
+def three(request, redis, several, start, tmp_path):
+    """The server of the stock, and of `fair`; and three instances with `fair` that know of redlock's servers, too."""
+    stock = redis if request.param == "another server" else several[0]
+    flags = ("--lock", "fair", "--write", "fenced", "--lock-servers", urls(several), "--enable-failpoints",
+             "--admin-writes", "--workers", 1)
+    shops = [start(stock, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in "abc"]
+    assert shops[0].stock(value=8).status == 200
+    return stock, *shops
+
+
+@pytest.mark.parametrize("to", ["redlock", "fair"])
+def test_a_frozen_holder_and_an_instance_that_is_not_switched(three, several, tmp_path, to):
+    """a's sale holds the lock, and has read. b is switched, and sells. c is not."""
+    stock, a, b, c = three
+
+    def raised():
+        return [shop.metric("inventoryd_epoch_raised_total") for shop in (a, c)]
+
+    if to == "fair":
+        assert all(shop.switch(rung="redlock").status == 200 for shop in (a, b, c))
+    assert [shop.sell().json["unit"] for shop in (a, b, c)] == [8, 7, 6]
+    old, before = epoch_of(stock), raised()
+    frozen = park(a, "sale.before_write", a.sell, request="frozen")
+    expire([stock, *several])  # so c's sale gets the lock that a still believes to hold
+    assert b.switch(rung=to).status == 200
+    assert epoch_of(stock)["epoch"] > old["epoch"] and epoch_of(stock)["rung"] == to
+    assert b.sell().json["unit"] == 5
+    stands = epoch_of(stock)
+    assert is_told_by_the_stock(c, stock)
+    arm(a, "sale.before_write", "off")
+    reply = frozen.result()
+    assert is_stale(a, reply) and "EPOCH" in reply.json["detail"] and is_not_switched(a, stock, a.sell)
+    assert stock("GET", STOCK) == "4" and epoch_of(stock) == stands
+    assert b.sell().json["unit"] == 4 and is_not_switched(c, stock, lambda: c.restock(1))
+    for shop in (a, c):
+        assert shop.switch(rung=to).status == 200
+    assert [shop.sell().json["unit"] for shop in (a, b, c)] == [3, 2, 1] and epoch_of(stock) == stands
+    assert raised() == before
+    tokens = [event["token"] for event in granted(tmp_path, "b")]
+    assert tokens == sorted(set(tokens)) and tokens[0] > 0
 
 
 def test_switched_back_and_forth_under_load(redis, several, start, tmp_path):
