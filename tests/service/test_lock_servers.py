@@ -164,15 +164,19 @@ def test_without_a_majority_nothing_is_sold(shop, several, how):
 # ---- Tokens --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def pair(several, redis, start, tmp_path):
+def pair_on(stock, several, start, folder):
     """Two instances, which may stop in a section. All servers have the same identity."""
     flags = ("--lock", "redlock", "--lock-servers", urls(several), "--write", "fenced", "--enable-failpoints",
              "--workers", 1)
-    shops = [start(redis, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in "ab"]
+    shops = [start(stock, *flags, "--history", folder / f"{name}.jsonl", name=name) for name in "ab"]
     assert shops[0].stock(value=5).status == 200
     wait_until(lambda: len({server("GET", IDENTITY_KEY) for server in several}) == 1, "all servers have one identity")
     return shops
+
+
+@pytest.fixture
+def pair(several, redis, start, tmp_path):
+    return pair_on(redis, several, start, tmp_path)
 
 
 def expire(servers):
@@ -202,6 +206,24 @@ def test_a_late_write_is_refused(pair, redis, several, tmp_path, first):
     assert second.result().json["unit"] == 5 and redis("GET", STOCK) == "4"
     refused = [event for event in read_history(tmp_path / "a.jsonl") if event["event"] == "refused"][-1]
     assert refused["newest"] == granted(tmp_path, "b")[-1]["token"] > refused["token"] > 0
+
+
+def test_the_newest_token_of_one_server_does_not_count(several, start, tmp_path):
+    """The stock is on one of the lock's servers, which has not accepted b's token."""
+    a, b = pair_on(several[0], several, start, tmp_path)
+    sale = park(a, "sale.before_write", a.sell)
+    newest = f"dlock:token:{LOCK}"
+    wait_until(lambda: len({server("GET", newest) for server in several}) == 1, "all have accepted a's token")
+    several[0]("DEL", IDENTITY_KEY)
+    several[0]("RPUSH", IDENTITY_KEY, "none")  # so it has no vote
+    expire(several)
+    second = park(b, "sale.before_write", b.sell)
+    assert int(several[0]("GET", newest)) < int(several[1]("GET", newest))
+    arm(a, "sale.before_write", "off")
+    reply = sale.result()
+    assert reply.problem == "lock-lost" and "STALE" in reply.json["detail"]
+    arm(b, "sale.before_write", "off")
+    assert second.result().json["unit"] == 5 and several[0]("GET", STOCK) == "4"
 
 
 def test_each_sale_has_a_larger_token_of_one_identity(pair, redis, several, tmp_path):
