@@ -144,9 +144,9 @@ extern "C" {
  * server of `redlock` has `dlock:identity:set` (string), without a time to live, too. Every other
  * key has a time to live of at most a day. Keys of the flawed rungs may have none. The library
  * never changes a key that holds a value of another type: the call answers WRONG_TYPE, and
- * dlock_error() names the key. On `redlock` a server with such a key has no vote. A key of the right
- * type that the library did not write counts as another holder's lock: the call answers BUSY or
- * TIMED_OUT, and only dlock_break changes it.
+ * dlock_error() names the key. On `redlock` a server with such a key has no vote. A key of the
+ * right type that the library did not write counts as another holder's lock: the call answers BUSY
+ * or TIMED_OUT, and only dlock_break changes it.
  *
  * Some flawed rungs make exceptions, which are their flaws. A rejected acquire of `setnx_multi`
  * sets a time to live on the key, even if it is of another type. One of `reentrant_getset`

@@ -8,7 +8,7 @@ import pytest
 from failpoints import arm, park
 from test_fence_epoch import epoch_of, is_not_switched, is_stale, is_told_by_the_stock
 from test_lifecycle import config, run
-from world import PATIENCE_S, Background, Redis, inventoryd_redis_up, read_history, wait_until
+from world import Background, Redis, inventoryd_redis_up, read_history, wait_until
 
 SERVERS = 3
 URLS = "redis://a,redis://b,redis://c"
