@@ -27,6 +27,7 @@ from witness import WitnessedRedis
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
 LOCK_KEY, STOCK_KEY, EPOCH_KEY = "lock:{phone}", "inventory:{phone}", "inventory:epoch"
 IDENTITY_KEY = "dlock:identity"  # of a lock's server
+SET_IDENTITY_KEY = "dlock:identity:set"  # of all servers of a lock that a majority of them grants
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # how many readers are inside, where a rung counts them
 SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 LOCK_SERVERS = 5  # of a rung that a majority of several grants
@@ -108,6 +109,9 @@ class Stage:
         count = several if self.rung.quorum else int(lock_apart)
         self.lock_servers = [self.server(f"lock-{number}", options, clocks) for number in range(count)] or [self.redis]
         self.lock_redis = self.lock_servers[0]
+        if self.rung.quorum:
+            for server in self.lock_servers:
+                server("SET", SET_IDENTITY_KEY, "1:the-set")  # as if they had been in use
         self.stock_url, self.lock_url = self.redis.url, self.lock_redis.url
         self.begin()
 

@@ -37,6 +37,10 @@ NOTIFY = re.compile(r"^(notify_acquire\.lua) 2 (\S+) dlock:token:\2 (\S+) (\d+) 
 EPOCH_KEY = "inventory:epoch"
 UNTOLD = re.compile(rf'^(?:SET dlock:identity |HMGET {EPOCH_KEY} |epoch\.lua 1 {EPOCH_KEY} "" )')
 RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
+# The rounds of a lock on several servers for a token: the numbers that the servers would accept are of their clocks.
+SET_KEY = "dlock:identity:set"
+FOR_TOKEN = re.compile(rf"^(redlock_\w+\.lua) \d (lock:\S+ )?(?:dlock:token:\S+ )?{SET_KEY} (\S+).*$")
+TOLD_WITH_GRANT = re.compile(r'^\[(\(integer\) [01]), \(integer\) \d{16}, "[^"]*"\]$')  # its number, its identity
 FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
@@ -75,6 +79,11 @@ def epochs_in(event, names):
     return [int(found[0]) for found in TOKEN.finditer(event.get("reply", ""))] if asks or raises else []
 
 
+def names_any_client(command):
+    """An identity has the name of the client that made it."""
+    return EPOCH_KEY in command or SET_KEY in command and "KEYS[1] lock," not in command
+
+
 class Names:
     """Who is who: acquisitions by their sale, clients by their instance."""
 
@@ -83,14 +92,16 @@ class Names:
         for instance in stage.instances.values():
             for event in instance.events():
                 for text in (event.get("hold", ""), event.get("sent", "")):
-                    found = ID.search(text) if EPOCH_KEY not in text else None  # it may name any client
+                    found = ID.search(text) if not names_any_client(text) else None
                     if found and event.get("request"):
                         self.clients.setdefault(found[1], instance.name)
                         if found[4] or found[5]:  # a name that is used once
                             is_first = owners.setdefault(event["request"], found[3]) == found[3]
                             self.holds.setdefault(found[0], event["request"] + ("" if is_first else "'s other"))
                 epochs.update(epochs_in(event, self.scripts))
-                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {event.get('reply', '')}"))
+                is_of_servers = SET_KEY in event.get("sent", "")  # they tell what they would accept
+                reply = "" if is_of_servers else event.get("reply", "")
+                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {reply}"))
         self.epochs = sorted(epochs)
         self.tokens = []  # the first one of each tenure
         for token in sorted(tokens - epochs):
@@ -172,6 +183,7 @@ def in_short(sent, reply):
         reply = re.sub(r"(?:\(integer\) )?(?<![-\d])\d+(?=\]?$)", "ms left", reply)
     if sent.startswith("notify_acquire.lua"):
         sent, reply = NOTIFY.sub(r"\1 \2 \3 \4 \5", sent), re.sub(r"^(\[0), \d+", r"\1, ms left", reply)
+    sent = FOR_TOKEN.sub(lambda found: f"{found[1]} {found[2] or ''}{found[3]}", sent)
     if RAISED.match(sent):
         sent, reply = RAISED.sub(r"epoch.lua \1 <lock>", sent), re.sub(r'^\["?(E\d+).*', r"\1", reply)
     return FENCED.sub(of_fenced, sent), reply
@@ -189,11 +201,12 @@ class Round:
 
     def line(self, needed, names):
         """What a majority answered. Who else answered in time is chance."""
-        reply, count = collections.Counter(event["reply"] for event in self.events).most_common(1)[0]
+        replies = [TOLD_WITH_GRANT.sub(r"[\1, ...]", event["reply"]) for event in self.events]
+        reply, count = collections.Counter(replies).most_common(1)[0]
         sent, told = in_short(self.sent, names.plain(reply))
         if count < needed or reply == "(lost)":
             return Line(self.events[0]["sent_ns"], self.who, sent, "no majority", at="lock")
-        answered_ns = sorted(event["t_ns"] for event in self.events if event["reply"] == reply)[needed - 1]
+        answered_ns = sorted(event["t_ns"] for event, its in zip(self.events, replies) if its == reply)[needed - 1]
         t_ns = self.events[0]["sent_ns"] if LETTING_GO.search(self.sent) else answered_ns
         return Line(t_ns, self.who, sent, f"{told} from most", at="lock")
 

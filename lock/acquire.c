@@ -32,13 +32,15 @@ static bool acquire_has(const struct dlock *lock, unsigned trait)
 static struct dlock_hold *hold_wanted(struct dlock *lock, const struct dlock_want *want)
 {
     struct dlock_client *client = lock->client;
+    const bool is_quorum = acquire_has(lock, TRAIT_QUORUM);
     struct dlock_hold *hold = hold_new(lock);
     if (hold == NULL)
         return NULL;
     hold->lock_state = lock->state;
     hold->user = want->user;
     hold->mode = want->mode;
-    hold->wants_identity = want->identity && (lock->ops->traits & TRAIT_TOKEN) != 0;
+    hold->wants_token = want->token && acquire_has(lock, TRAIT_TOKEN) && is_quorum;
+    hold->wants_identity = want->identity && acquire_has(lock, TRAIT_TOKEN) && !is_quorum;
     hold->fork_generation = client->fork_generation;
     hold->ttl_ms = want->ttl_ms != 0 ? want->ttl_ms : lock->ttl_ms;
     hold->hold_max_ms = want->hold_max_ms;

@@ -122,27 +122,31 @@ extern "C" {
  * applications must not use them.
  *
  *     dlock:<kind>:<name>       the lock's name has a hash tag: lock:{phone}
- *     dlock:<kind>={<name>}     the lock's name has no brace: jobs
+ *     dlock:<kind>={<name>}     the lock's name has no hash tag: jobs
  *
  * So all keys of a lock share one slot of a cluster, and locks of different names never share a
  * key. To keep this true, two kinds of name are INVALID. On every rung: a name that begins with
- * `dlock:`. On the rungs below: a name with a brace and without a hash tag, such as `a{b` or `{}a`.
- * (The hash tag is the text between the first `{` and the next `}`, if it is not empty.)
+ * `dlock:`. On `notify`, `fair` and `read_write`: a name with a brace and without a hash tag, such
+ * as `a{b` or `{}a`. (The hash tag is the text between the first `{` and the next `}`, if it is not
+ * empty.)
  *
  *     notify       token (string)
  *     fair         queue (list), token (string), grant (string); and dlock:wake:<client id> (list),
  *                  one for each client, in a slot of its own
  *     read_write   holds (hash), readers, writers, invited (sorted sets), token (string);
  *                  messages on the channel of kind `free`
+ *     redlock      token (string), only with want.token
  *
  * `notify` also sends Redisson's messages, on the channel redisson_lock__channel:{<name>}; the
  * braces are left out if the name has a hash tag. The flawed rungs blpop_wake and rw_counter use
  * the keys `<name>:signals` and `<name>:read_count`. With want.identity the server also has the key
- * `dlock:identity` (string), in a slot of its own and without a time to live. Every other key has a
- * time to live of at most a day. Keys of the flawed rungs may have none. The library
+ * `dlock:identity` (string), in a slot of its own and without a time to live. With want.token each
+ * server of `redlock` has `dlock:identity:set` (string), without a time to live, too. Every other
+ * key has a time to live of at most a day. Keys of the flawed rungs may have none. The library
  * never changes a key that holds a value of another type: the call answers WRONG_TYPE, and
- * dlock_error() names the key. A key of the right type that the library did not write counts as
- * another holder's lock: the call answers BUSY or TIMED_OUT, and only dlock_break changes it.
+ * dlock_error() names the key. On `redlock` a server with such a key has no vote. A key of the
+ * right type that the library did not write counts as another holder's lock: the call answers BUSY
+ * or TIMED_OUT, and only dlock_break changes it.
  *
  * Some flawed rungs make exceptions, which are their flaws. A rejected acquire of `setnx_multi`
  * sets a time to live on the key, even if it is of another type. One of `reentrant_getset`
@@ -254,7 +258,7 @@ struct dlock_rung {
     bool renewed;     /* the timekeeper renews its holds */
     bool reentrant;   /* an owner that holds the lock may acquire it again */
     bool handoff;     /* a release hands the lock to the client's longest waiter */
-    bool tokens;      /* its holds have fencing tokens, see dlock_token */
+    bool tokens;      /* holds have fencing tokens; `redlock`: with want.token. See dlock_token */
     bool shared;      /* it has holds of mode DLOCK_SHARED, see dlock_want */
     bool quorum;      /* a majority of several servers grants it: the client needs an odd number of
                          them, 3 to 15. Other rungs need one, if they are distributed */
@@ -592,9 +596,17 @@ struct dlock_want {
      * 31536000000. */
     int64_t call_max_ms;
 
-    /* Also read the identity of the lock's server, see dlock_identity. On rungs without tokens it
-     * has no effect. Default false. */
+    /* Also read the identity of the lock's server, see dlock_identity. It has no effect on rungs
+     * without tokens, nor on `redlock`, where `token` does the same. Default false. */
     bool identity;
+
+    /* On `redlock`: also draw a fencing token, see dlock_token, and read the identity of its
+     * servers, see dlock_identity. This costs a second request to each server, and sometimes a
+     * third. The hold is valid for as long as without it, counted from before the first request. If
+     * no majority accepts a token, the lock is released, and the waiter tries again. A call that
+     * makes one attempt answers REFUSED then. So does the first attempt of all on new servers: it
+     * gives them their identity. Other rungs with tokens always draw one. Default false. */
+    bool token;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one attempt.
@@ -787,7 +799,7 @@ DLOCK_API uint64_t dlock_acquisition(const dlock_hold *hold);
 
 /* The fencing token: a number that grows with every acquisition of the lock, over all clients. Send
  * it with each write, so that the resource can refuse a write with an older one. 0: this rung has
- * none. */
+ * none; or, on `redlock`, want.token was not set. */
 DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
 
 /* The identity of the server that gave the token, for a hold that was acquired with
@@ -801,8 +813,11 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * memory that has the key has the value, too: before you use a copy, delete the key. With
  * sentinel:// `@` follows, and the configuration epoch in which the sentinels had named this
  * connection's server. So it differs after a fail-over, although a promoted replica has the
- * value. "": not wanted, or the server did not tell it (Redis before version 7, or it refuses
- * SET on that key); or, on rungs with hand-off, the acquire that got the grant did not want it.
+ * value. On `redlock` all servers of the lock have one value, under the key `dlock:identity:set`,
+ * and want.token asks for it. A majority of them told it with their grants. It changes after one of
+ * them has lost its memory. "": not wanted, or the server did not tell it (Redis before version 7,
+ * or it refuses SET on that key); or, on rungs with hand-off, the acquire that got the grant did
+ * not want it.
  * At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 

@@ -77,7 +77,7 @@ struct dlock_hold {
     /* rung_ops.state_size bytes, zero at first. All holds of the lock in this process share them.
      */
     void *lock_state;
-    uint64_t token; /* set by a rung with TRAIT_TOKEN when it acquires */
+    uint64_t token; /* set by a rung with TRAIT_TOKEN when it acquires; see wants_token */
     /* TRAIT_QUORUM: what the rung knows of its servers, see redlock.c. Renewals on several threads
      * read and write it. */
     _Atomic uint32_t servers;
@@ -85,8 +85,11 @@ struct dlock_hold {
     /* Set by a rung when it acquires: the first renewal comes after a thirtieth of the time to
      * live, not after a third. */
     bool renews_soon;
-    bool wants_identity;      /* want.identity, on rungs with TRAIT_TOKEN */
-    struct identity identity; /* the engine's answer to the latest attempt */
+    bool wants_token;    /* want.token, with TRAIT_QUORUM: other rungs always draw one */
+    bool wants_identity; /* want.identity, on other rungs with TRAIT_TOKEN */
+    /* The engine's answer to the latest attempt. With TRAIT_QUORUM the rung sets it when it sets
+     * `token`. */
+    struct identity identity;
 
     struct handoff_hold *handoff; /* with TRAIT_HANDOFF; else NULL */
     struct quorum_hold *quorum;   /* with TRAIT_QUORUM; else NULL */
@@ -172,7 +175,7 @@ enum {
     TRAIT_EXPIRES = 1,    /* holds have a time to live */
     TRAIT_REENTRANT = 2,  /* the same owner may acquire again, and `depth` counts */
     TRAIT_SERVERLESS = 4, /* sends nothing: `env->redis` is NULL */
-    TRAIT_TOKEN = 8,      /* sets hold->token */
+    TRAIT_TOKEN = 8,      /* sets hold->token; with TRAIT_QUORUM only if hold->wants_token */
     TRAIT_QUORUM = 16,    /* needs several servers: an odd number, 3 or more */
     TRAIT_THREAD = 128,   /* the thread that acquires must also release */
     /* The server grants the lock to the client, which hands it to its waiters in order. Needs

@@ -47,7 +47,8 @@ static bool ask_lock(const struct sale_env *env, struct sale *sale)
                               .cancel = sale->patience->cancel,
                               .user = sale->lock_owner->holder,
                               .mode = sale->mode,
-                              .identity = env->mode->now.write == WRITE_FENCED};
+                              .identity = env->mode->now.write == WRITE_FENCED,
+                              .token = write_is_fenced(env->mode->now.write)};
     sale->waiting = env->waiting;
     atomic_fetch_add(env->waiting, 1);
     dlock_status status = dlock_acquire_start(sale->lock_owner->lock, &want, on_answer, sale);

@@ -112,13 +112,14 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
                                const char *name)
 {
     size_t servers = redis_of(client)->config.server_count;
+    const bool has_slot = (ops->traits & TRAIT_QUORUM) == 0; /* several servers are no cluster */
     if (strncmp(name, "dlock:", 6) == 0)
         return fail(
             DLOCK_INVALID,
             "'%s' begins with 'dlock:', which is reserved for the library's own keys; choose "
             "another beginning",
             name);
-    if (ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
+    if (has_slot && ops->beside[0].kind != NULL && strpbrk(name, "{}") != NULL && !has_tag(name))
         return fail(
             DLOCK_INVALID,
             "'%s' has a brace but no hash tag, so the other keys of rung '%s' would not be in "

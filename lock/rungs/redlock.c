@@ -7,11 +7,12 @@
  * SHOW   scripts/rung break redlock
  * CURE   fenced
  * NEXT   fenced
- * COST   2 rounds of one command to each server, side by side
+ * COST   2 rounds of one command to each server, side by side; 3 with a token
  *
  * See docs/design/redlock.md.
  */
 #include "redis_rung.h"
+#include "set_token.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,19 +162,37 @@ static uint32_t settle(struct dlock_hold *hold, const struct connection_id *sett
     return it;
 }
 
+/* A majority granted the lock, and no token counts. */
+static dlock_status refused_token(struct rung_env *env, const struct dlock_hold *hold,
+                                  struct busy *busy)
+{
+    char why[SENTENCE_MAX];
+    strcpy(why, dlock_error());
+    take_back(env, hold);
+    busy->kind = WAIT_LOCAL;
+    busy->again_ms = again_ms();
+    busy->says = true;
+    env->transient = true;
+    return fail(DLOCK_REFUSED, "%s", why);
+}
+
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
     static const struct question question = {.is_yes = is_ok, .needs_most = true};
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", hold->ttl, NULL};
+    struct set_told told = {0};
     dlock_status status = redis_check_independent(env->redis);
     if (status != DLOCK_OK)
         return status;
-    struct votes votes = rung_poll(env, NULL, argv, &question, NULL);
+    struct votes votes = hold->wants_token ? set_token_ask(env, hold, &told)
+                                           : rung_poll(env, NULL, argv, &question, NULL);
     atomic_store(&hold->asked, votes.asked);
     if (votes.yes >= votes.needed) {
         atomic_store(&hold->servers, servers_of(votes.said_yes, votes.unanswered));
         note_acquire(env, hold, votes.unanswered);
         hold->renews_soon = votes.yes < votes.servers;
+        if (hold->wants_token && set_token_draw(env, hold, &told) != DLOCK_OK)
+            return refused_token(env, hold, busy);
         point(env, "acquired");
         return DLOCK_OK;
     }
@@ -407,8 +426,9 @@ static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const c
 
 const struct rung_ops rung_redlock = {
     .name = "redlock",
-    .traits = TRAIT_EXPIRES | TRAIT_QUORUM,
+    .traits = TRAIT_EXPIRES | TRAIT_QUORUM | TRAIT_TOKEN,
     .contend = CONTEND_ONE_PER_CLIENT,
+    .beside = {{"token", "string"}},
     .try_acquire = try_acquire,
     .release = release,
     .renew = renew,

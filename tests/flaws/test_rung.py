@@ -311,6 +311,15 @@ def test_a_majority_that_forgets_grants_twice(tmp_path, flaw):
     assert granted == ["a1", "b1"]
 
 
+@pytest.mark.parametrize("flaw", ["restart_empty", "clock_jump", "frozen_writing"])
+def test_a_fence_refuses_the_late_one_of_two_that_a_majority_granted(tmp_path, flaw):
+    done = rung("run", flaw, "redlock", "--write", "fenced", "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith("\nexpected OK, got OK\n"), done.stdout + done.stderr
+    granted = re.findall(r"^ *\d+  (\w+) +lock +redlock_token\.lua T\d .* from most$", done.stdout, re.MULTILINE)
+    assert granted == ["a1", "b1"], done.stdout
+    assert re.search(r"^ *\d+  a1 +503 lock-lost$", done.stdout, re.MULTILINE), done.stdout
+
+
 def test_the_clock_must_have_jumped_by_a_time_to_live(tmp_path):
     """So it is the jump that lets the second one in."""
     with Stage(ladder.find("redlock"), "clock_jump", *TOOLS, tmp_path) as stage:

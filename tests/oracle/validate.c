@@ -68,6 +68,12 @@ static void stay(const struct oracle *oracle, struct witness *witness, bool firs
         sched_yield();
 }
 
+static bool has_tokens(const struct oracle *oracle)
+{
+    unsigned traits = oracle->ops != NULL ? oracle->ops->traits : 0;
+    return (traits & TRAIT_TOKEN) != 0 && ((traits & TRAIT_QUORUM) == 0 || oracle->tokens);
+}
+
 static void section(const struct oracle *oracle, struct witness *witness, uint64_t token)
 {
     if (atomic_fetch_add_explicit(&witness->inside, 1, memory_order_relaxed) > 0)
@@ -75,7 +81,7 @@ static void section(const struct oracle *oracle, struct witness *witness, uint64
     uint64_t count = atomic_load_explicit(&witness->counter, memory_order_relaxed);
     stay(oracle, witness, add(&witness->sections) == 0);
     atomic_store_explicit(&witness->counter, count + 1, memory_order_relaxed);
-    if (oracle->ops != NULL && (oracle->ops->traits & TRAIT_TOKEN) != 0 &&
+    if (has_tokens(oracle) &&
         atomic_exchange_explicit(&witness->newest_token, token, memory_order_relaxed) >= token)
         add(&witness->token_inversions);
     atomic_fetch_sub_explicit(&witness->between, 1, memory_order_relaxed);
@@ -98,8 +104,10 @@ static void ride(dlock_batch *reads, dlock_batch *last)
 static void round_of(const struct process *process, dlock_batch *reads, dlock_batch *last)
 {
     bool riding = process->oracle->riding;
-    struct dlock_want want = {
-        .size = sizeof want, .wait_ms = WAIT_MS, .reads = riding ? reads : NULL};
+    struct dlock_want want = {.size = sizeof want,
+                              .wait_ms = WAIT_MS,
+                              .reads = riding ? reads : NULL,
+                              .token = process->oracle->tokens};
     dlock_hold *hold;
     dlock_status status = dlock_acquire(process->lock, &want, &hold);
     if (status != DLOCK_OK) {

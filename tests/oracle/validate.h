@@ -20,6 +20,7 @@ struct oracle {
     int threads; /* of each process */
     int rounds;  /* of each thread */
     bool riding; /* a counter in Redis too: read with the acquire, written with the release */
+    bool tokens; /* of `redlock`: each acquire asks for one */
 };
 
 struct verdict {
@@ -27,7 +28,7 @@ struct verdict {
     uint64_t overlaps;         /* sections entered while another one was inside */
     uint64_t lost_updates;     /* of the counter in shared memory */
     uint64_t lost_rides;       /* of the counter in Redis; 0 unless `riding` */
-    uint64_t token_inversions; /* tokens that did not grow; 0 unless the rung has tokens */
+    uint64_t token_inversions; /* tokens that did not grow; 0 if there are none */
     /* Calls that did not return OK; stderr has each. A release of a rung that is expected to break
      * may return LOST. */
     uint64_t errors;

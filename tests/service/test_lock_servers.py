@@ -5,11 +5,14 @@ import threading
 
 import pytest
 
+from failpoints import arm, park
+from test_fence_epoch import epoch_of, is_not_switched, is_stale, is_told_by_the_stock
 from test_lifecycle import config, run
 from world import Background, Redis, inventoryd_redis_up, read_history, wait_until
 
 SERVERS = 3
 URLS = "redis://a,redis://b,redis://c"
+LOCK, STOCK, EPOCH_KEY, IDENTITY_KEY = "lock:{phone}", "inventory:{phone}", "inventory:epoch", "dlock:identity:set"
 
 
 @pytest.fixture
@@ -82,9 +85,10 @@ def test_the_lock_says_that_it_needs_them():
     assert config("--lock-servers", URLS)["lock"] == "watchdog"  # they wait for a switch
 
 
-def test_it_has_no_tokens_yet():
-    assert 'the write mode "fenced" needs a lock that gives tokens; redlock gives none' in refused(
-        "--lock", "redlock", "--lock-servers", URLS, "--write", "fenced")
+@pytest.mark.parametrize("write", ["fenced", "fenced_textbook"])
+def test_it_gives_tokens(write):
+    given = config("--lock", "redlock", "--lock-servers", URLS, "--write", write)
+    assert (given["lock"], given["write"]) == ("redlock", write)
 
 
 def test_the_password_is_for_each_of_them(tmp_path, redis, start):
@@ -157,6 +161,93 @@ def test_without_a_majority_nothing_is_sold(shop, several, how):
         several[2].thaw()
 
 
+# ---- Tokens --------------------------------------------------------------------------------------
+
+
+def pair_on(stock, several, start, folder):
+    """Two instances, which may stop in a section. All servers have the same identity."""
+    flags = ("--lock", "redlock", "--lock-servers", urls(several), "--write", "fenced", "--enable-failpoints",
+             "--workers", 1)
+    shops = [start(stock, *flags, "--history", folder / f"{name}.jsonl", name=name) for name in "ab"]
+    assert shops[0].stock(value=5).status == 200
+    wait_until(lambda: len({server("GET", IDENTITY_KEY) for server in several}) == 1, "all servers have one identity")
+    return shops
+
+
+@pytest.fixture
+def pair(several, redis, start, tmp_path):
+    return pair_on(redis, several, start, tmp_path)
+
+
+def expire(servers):
+    """No server has the key, as if its time were over. A late one gets it only after its majority."""
+    wait_until(lambda: sum(server("DEL", LOCK) for server in servers) == 0 and
+               not any(server("EXISTS", LOCK) for server in servers), "the lock is gone")
+
+
+def granted(folder, name):
+    return [event for event in read_history(folder / f"{name}.jsonl") if event["event"] == "granted"]
+
+
+@pytest.mark.parametrize("first", ["late", "next"])
+def test_a_late_write_is_refused(pair, redis, several, tmp_path, first):
+    """a's sale has the lock, and has read. Its lock is lost, and b's sale has it: b's write alone is accepted."""
+    a, b = pair
+    sale = park(a, "sale.before_write", a.sell, request="late")
+    expire(several)
+    second = park(b, "sale.before_write", b.sell)
+    if first == "next":
+        arm(b, "sale.before_write", "off")
+        assert second.result().json["unit"] == 5
+    arm(a, "sale.before_write", "off")
+    reply = sale.result()
+    assert reply.status == 503 and reply.problem == "lock-lost" and "STALE" in reply.json["detail"]
+    arm(b, "sale.before_write", "off")
+    assert second.result().json["unit"] == 5 and redis("GET", STOCK) == "4"
+    refused = [event for event in read_history(tmp_path / "a.jsonl") if event["event"] == "refused"][-1]
+    assert refused["newest"] == granted(tmp_path, "b")[-1]["token"] > refused["token"] > 0
+
+
+def test_the_newest_token_of_one_server_does_not_count(several, start, tmp_path):
+    """The stock is on one of the lock's servers, which has not accepted b's token."""
+    a, b = pair_on(several[0], several, start, tmp_path)
+    sale = park(a, "sale.before_write", a.sell)
+    newest = f"dlock:token:{LOCK}"
+    wait_until(lambda: len({server("GET", newest) for server in several}) == 1, "all have accepted a's token")
+    several[0]("DEL", IDENTITY_KEY)
+    several[0]("RPUSH", IDENTITY_KEY, "none")  # so it has no vote
+    expire(several)
+    second = park(b, "sale.before_write", b.sell)
+    assert int(several[0]("GET", newest)) < int(several[1]("GET", newest))
+    arm(a, "sale.before_write", "off")
+    reply = sale.result()
+    assert reply.problem == "lock-lost" and "STALE" in reply.json["detail"]
+    arm(b, "sale.before_write", "off")
+    assert second.result().json["unit"] == 5 and several[0]("GET", STOCK) == "4"
+
+
+def test_each_sale_has_a_larger_token_of_one_identity(pair, redis, several, tmp_path):
+    a, b = pair
+    assert [shop.sell().json["unit"] for shop in (a, b, a, b)] == [5, 4, 3, 2]
+    mine, others = ([event["token"] for event in granted(tmp_path, name)] for name in "ab")
+    assert mine[-2] < others[-2] < mine[-1] < others[-1]
+    identity = redis("HGET", EPOCH_KEY, "identity")
+    wait_until(lambda: all(server("GET", IDENTITY_KEY) == identity for server in several), "all have it")
+    assert not any(server("EXISTS", "dlock:identity") for server in several)
+
+
+def test_a_server_that_lost_its_memory_raises_the_epoch(pair, redis, several):
+    a, b = pair
+    assert a.sell().json["unit"] == 5 and b.sell().json["unit"] == 4
+    epoch, identity = redis("HMGET", EPOCH_KEY, "epoch", "identity")
+    several[2]("FLUSHALL")
+    several[1].kill()  # so the empty one is needed for a majority
+    assert b.sell().json["unit"] == 3
+    now, new = redis("HMGET", EPOCH_KEY, "epoch", "identity")
+    assert int(now) > int(epoch) and new != identity and several[2]("GET", IDENTITY_KEY) == new
+    assert len(b.logged("epoch-raised")) == 1
+
+
 # ---- The switch ----------------------------------------------------------------------------------
 
 
@@ -197,6 +288,49 @@ class Buyers:
     def check(self, redis, stock):
         """Each unit was sold once."""
         assert len(set(self.sold)) == len(self.sold) and int(redis("GET", "inventory:{phone}")) == stock - len(self.sold)
+
+
+@pytest.fixture(params=["another server", "one of the lock's servers"])
+def three(request, redis, several, start, tmp_path):
+    """The server of the stock, and of `fair`; and three instances with `fair` that know of redlock's servers, too."""
+    stock = redis if request.param == "another server" else several[0]
+    flags = ("--lock", "fair", "--write", "fenced", "--lock-servers", urls(several), "--enable-failpoints",
+             "--admin-writes", "--workers", 1)
+    shops = [start(stock, *flags, "--history", tmp_path / f"{name}.jsonl", name=name) for name in "abc"]
+    assert shops[0].stock(value=8).status == 200
+    return stock, *shops
+
+
+@pytest.mark.parametrize("to", ["redlock", "fair"])
+def test_a_frozen_holder_and_an_instance_that_is_not_switched(three, several, tmp_path, to):
+    """a's sale holds the lock, and has read. b is switched, and sells. c is not."""
+    stock, a, b, c = three
+
+    def raised():
+        return [shop.metric("inventoryd_epoch_raised_total") for shop in (a, c)]
+
+    if to == "fair":
+        assert all(shop.switch(rung="redlock").status == 200 for shop in (a, b, c))
+    assert [shop.sell().json["unit"] for shop in (a, b, c)] == [8, 7, 6]
+    old, before = epoch_of(stock), raised()
+    frozen = park(a, "sale.before_write", a.sell, request="frozen")
+    expire([stock, *several])  # so c's sale gets the lock that a still believes to hold
+    assert b.switch(rung=to).status == 200
+    assert epoch_of(stock)["epoch"] > old["epoch"] and epoch_of(stock)["rung"] == to
+    assert b.sell().json["unit"] == 5
+    stands = epoch_of(stock)
+    assert is_told_by_the_stock(c, stock)
+    arm(a, "sale.before_write", "off")
+    reply = frozen.result()
+    assert is_stale(a, reply) and "EPOCH" in reply.json["detail"] and is_not_switched(a, stock, a.sell)
+    assert stock("GET", STOCK) == "4" and epoch_of(stock) == stands
+    assert b.sell().json["unit"] == 4 and is_not_switched(c, stock, lambda: c.restock(1))
+    for shop in (a, c):
+        assert shop.switch(rung=to).status == 200
+    assert [shop.sell().json["unit"] for shop in (a, b, c)] == [3, 2, 1] and epoch_of(stock) == stands
+    assert raised() == before
+    tokens = [event["token"] for event in granted(tmp_path, "b")]
+    assert tokens == sorted(set(tokens)) and tokens[0] > 0
 
 
 def test_switched_back_and_forth_under_load(redis, several, start, tmp_path):

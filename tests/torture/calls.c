@@ -188,9 +188,11 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     return call;
 }
 
-static struct dlock_want want_of(struct call *call, dlock_batch *reads, dlock_cancel *cancel)
+static struct dlock_want want_of(const struct self *self, struct call *call, dlock_batch *reads,
+                                 dlock_cancel *cancel)
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
+                               .token = self->plan->asks_tokens,
                                .wait_ms = call->wait_ms,
                                .call_max_ms = call->call_max_ms,
                                .owner_id = call->owner_id,
@@ -209,6 +211,9 @@ static void answered(struct self *self, struct call *call, dlock_status status, 
         sample(call, hold);
     }
     call_end(self->world, call, status);
+    if (status == DLOCK_OK && self->plan->asks_tokens && call->token == 0)
+        violation(self->world, VIOLATION_TOKEN, "%s answered OK without a token",
+                  what_text(call->what));
     if ((status == DLOCK_OK) != (hold != NULL))
         violation(self->world, VIOLATION_ANSWER, "%s answered %s with%s hold",
                   what_text(call->what), dlock_status_name(status), hold != NULL ? " a" : "out");
@@ -221,7 +226,7 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
     struct call *call = begin(thread, member, WHAT_ACQUIRE, how);
     dlock_batch *reads = reads_new(how->rides);
     dlock_cancel *cancel = how->cancels ? cancel_offer(self, call) : NULL;
-    struct dlock_want want = want_of(call, reads, cancel);
+    struct dlock_want want = want_of(self, call, reads, cancel);
     dlock_hold *hold = NULL;
     if (how->wait_ms < 0)
         atomic_fetch_sub(&self->shared->busy, 1);
@@ -360,7 +365,7 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
                                 .keep = keep,
                                 .rides = how->rides,
                                 .starts = chance(&thread->random, self->plan->releases_started)};
-    struct dlock_want want = want_of(call, started->reads, started->cancel);
+    struct dlock_want want = want_of(self, call, started->reads, started->cancel);
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_acquire_start(self->main.locks[how->lock], &want, done, started);
     if (status == DLOCK_OK)

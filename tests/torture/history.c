@@ -228,6 +228,7 @@ static void draw_several(struct plan *plan, const struct choice *choice)
         if (chance(&random, 70))
             fault->at.server = between(&random, 0, plan->servers - 1);
     }
+    plan->asks_tokens = chance(&random, 50);
 }
 
 static enum fault_kind draw_loss_of_group(uint64_t *random)

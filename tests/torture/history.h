@@ -106,6 +106,7 @@ struct plan {
     enum planted planted;                 /* a mistake that all processes make */
     bool calm;                            /* no faults, as a control */
     bool long_ttl;                        /* nothing expires: no fault lets a hold expire */
+    bool asks_tokens;                     /* of REDLOCK: each acquire has want.token */
     int processes, threads, locks, calls; /* calls: per thread */
     char names[LOCKS_MAX][40];
     int64_t ttl_ms[PROCESSES_MAX]; /* per process */

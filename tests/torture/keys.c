@@ -124,17 +124,19 @@ void keys_judge_refused(struct server *server, struct world *world)
     }
 }
 
-/* A key of `redlock` is of one hold. Other rungs have keys that outlive it. */
+/* A key of `redlock` is of one hold, apart from those of its tokens. Other rungs have keys that
+ * outlive it. */
 static void judge_lives(const struct plan *plan, struct server *server, struct world *world)
 {
     char key[256];
-    int64_t most_ms = is_on_several(plan) ? plan_ttl_ms_max(plan) : DAY_MS;
+    int64_t most_ms = is_on_several(plan) && !plan->asks_tokens ? plan_ttl_ms_max(plan) : DAY_MS;
     for (size_t i = 0;; i++) { /* there are few keys, so KEYS may be sent each time */
         const redisReply *keys = server_ask(server, "KEYS *");
         if (i >= keys->elements)
             return;
         snprintf(key, sizeof key, "%s", keys->element[i]->str);
-        if (planted(plan, key) || strncmp(key, "app:", 4) == 0)
+        bool stays = plan->asks_tokens && strcmp(key, "dlock:identity:set") == 0;
+        if (planted(plan, key) || strncmp(key, "app:", 4) == 0 || stays)
             continue;
         long long left_ms = server_integer(server, "PTTL %s", key);
         if (left_ms == -1 || left_ms > most_ms)

@@ -91,9 +91,10 @@ static size_t gather(const struct world *world, struct step *steps)
 
 static void tell_plan(FILE *to, const struct plan *plan)
 {
-    fprintf(to, "rung %s, seed %llu: %d processes of %d threads, %d locks%s%s\n", plan->rung->name,
-            (unsigned long long)plan->seed, plan->processes, plan->threads, plan->locks,
-            plan->calm ? ", calm" : "", plan->long_ttl ? ", nothing expires" : "");
+    fprintf(to, "rung %s, seed %llu: %d processes of %d threads, %d locks%s%s%s\n",
+            plan->rung->name, (unsigned long long)plan->seed, plan->processes, plan->threads,
+            plan->locks, plan->calm ? ", calm" : "", plan->long_ttl ? ", nothing expires" : "",
+            plan->asks_tokens ? ", with tokens" : "");
     fprintf(to, "connect %lld ms, command %lld ms, retry %lld ms, grant %lld ms\n",
             (long long)plan->connect_ms, (long long)plan->command_ms, (long long)plan->retry_ms,
             (long long)plan->grant_ms);
