@@ -124,6 +124,7 @@ struct dlock_hold {
     /* Protected by the timekeeper's mutex. */
     bool watched;
     bool told;            /* its loss was reported */
+    bool in_round;        /* TRAIT_QUORUM: dlock_extend renews it */
     bool ending;          /* it was given all that hold_max_ms allows */
     struct heap_node end; /* in timekeeper.ends */
     /* In timekeeper.waiting or .due. While a renewal for its key is under way: in

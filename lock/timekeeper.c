@@ -621,6 +621,35 @@ void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
+bool timekeeper_begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                            int64_t until_ns)
+{
+    struct timespec until = timespec_of(until_ns);
+    int waited = 0;
+    pthread_mutex_lock(&timekeeper->mutex);
+    while ((timekeeper->busy_with == hold || hold->in_round) && waited == 0)
+        waited =
+            pthread_cond_clockwait(&timekeeper->idle, &timekeeper->mutex, CLOCK_MONOTONIC, &until);
+    bool begun = timekeeper->busy_with != hold && !hold->in_round;
+    if (begun) {
+        hold->in_round = true;
+        heap_take(&hold->turn);
+    }
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return begun;
+}
+
+void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    hold->in_round = false;
+    if (!timekeeper_has_turn(timekeeper, hold))
+        retry_at(timekeeper, hold, timekeeper->client->now_ns());
+    wake_at(timekeeper, next_moment(timekeeper));
+    pthread_cond_broadcast(&timekeeper->idle);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
 /* The first that is found. A watched hold cannot be freed while the timekeeper's mutex is held. */
 static struct dlock_hold *watched_of(struct dlock *lock, const char *owner)
 {
