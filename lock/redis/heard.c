@@ -47,8 +47,8 @@ void heard_anew(struct quorum_hold *quorum, uint32_t servers)
 {
     for (size_t i = 0; i < SERVERS_MAX; i++)
         if ((servers >> i & 1) != 0)
-            atomic_store(&quorum->heard[i],
-                         ((atomic_load(&quorum->heard[i]) >> NUMBER_SHIFT) + 1) << NUMBER_SHIFT);
+            atomic_store(&quorum->heard[i], ((atomic_load(&quorum->heard[i]) >> NUMBER_SHIFT) + 1)
+                                                << NUMBER_SHIFT);
 }
 
 static uint32_t says(const struct awaited *awaited, const redisReply *reply)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What servers say about a hold's key after the round that asked them has ended. An answer is noted
- * when somebody reads it, on whatever thread. It counts only if the server was not asked anew since:
- * then the key may have been lost and set again.
+ * when somebody reads it, on whatever thread. It does not count if the server was asked anew since:
+ * the key may have been lost and set again.
  */
 #ifndef DLOCK_HEARD_H
 #define DLOCK_HEARD_H

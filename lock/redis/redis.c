@@ -508,7 +508,8 @@ void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *a
     redis_send(redis);
     for (size_t i = 0; i < redis->node_count; i++)
         node_catch_up_overdue(&redis->nodes[i]);
-    redis_pump(redis, is_over, &decision, limit_ns, wake_fd);
+    if (redis_pump(redis, is_over, &decision, limit_ns, wake_fd) == DLOCK_OK)
+        redis_pump(redis, all_answered, NULL, 0, wake_fd); /* what has come meanwhile */
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         for (size_t lost = node->reply_count; node->state == NODE_DOWN && lost < node->reply_wanted;

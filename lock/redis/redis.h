@@ -100,9 +100,9 @@ void redis_append_wait(struct redis *redis, size_t node, const char *replicas, c
 void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv, bool refused);
 
 /* Tells what becomes of a command that was left behind: the last one of the exchange, or the one
- * that has `after` others after it. `came` is called once, on the thread that reads the reply, which
- * may use this connection for something else; reply NULL: it will not come, or was not left behind.
- * It may not use the connection, and the structure is its own again. */
+ * that has `after` others after it. `came` is called once, on the thread that reads the reply, for
+ * whatever it uses this connection then. reply NULL: it will not come, or was not left behind.
+ * `came` may not use the connection, and the structure is its own again. */
 struct late_reply {
     STAILQ_ENTRY(late_reply) of_node;
     uint64_t at; /* the number of the reply, as node.owed counts */
@@ -120,8 +120,8 @@ void redis_catch_up(struct redis *redis);
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* As redis_gather, but ends as soon as decided() is true. It is asked after each answer. No server
- * is disconnected because it is late: its replies stay due on the same connection, before those of later exchanges,
- * and are dropped when they come. So what is sent later is carried out later. The server's status
+ * is disconnected because it is late: its replies stay due on the same connection, before those of
+ * later exchanges, and are dropped when they come. So what is sent later is carried out later. The server's status
  * is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to an earlier
  * exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
 void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,

@@ -326,7 +326,8 @@ static void take_round(struct dlock_hold *hold, const struct votes *votes, uint3
 /* Sends what sets the key again to servers that have none, such as one that came back empty. A
  * majority has just confirmed the hold, so no other client can have the lock. If an earlier request
  * may still set it there, and is overdue, the server is told to end its connection; a later round
- * sets the key then. No answer is awaited: other holds are to be renewed. Returns where it is set. */
+ * sets the key then. No answer is awaited: other holds are to be renewed. Returns where the key is
+ * set. */
 static uint32_t mend(struct rung_env *env, struct dlock_hold *hold, const char *ttl,
                      uint32_t missing)
 {

@@ -234,8 +234,8 @@ static void a_renewal_ends_when_it_is_decided(void **state)
     flush_all();
 }
 
-/* A server does not answer what sets a key again. Meanwhile another hold is renewed, and the loss of
- * a third one is reported. */
+/* A server does not answer what sets a key again. Another hold is renewed meanwhile, and the loss
+ * of a third one is reported. */
 static void what_sets_a_key_again_delays_nobody(void **state)
 {
     (void)state;
@@ -247,13 +247,13 @@ static void what_sets_a_key_again_delays_nobody(void **state)
     dlock *lock = connected(client), *other, *third;
     assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
     assert_status(dlock_open_ops(client, &rung_redlock, "third", &third), OK);
-    dlock_hold *hold = acquired(lock);
+    dlock_hold *hold = acquired(lock), *renewed = acquired(other);
     counted_by(hold, 3);
+    counted_by(renewed, 3);
     proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
     server_text(servers[1], "FLUSHALL");
     eventually(proxy_done(proxies[1])); /* by the timekeeper */
     record_clear(events);
-    dlock_hold *renewed = wanted(other, (struct dlock_want){.ttl_ms = 6000});
     dlock_hold *brief = wanted(third, (struct dlock_want){.ttl_ms = 100, .hold_max_ms = 100});
     eventually(record_count(events, "LOST #") == 1);
     assert_false(dlock_valid(brief));
