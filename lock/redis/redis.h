@@ -121,9 +121,9 @@ dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd)
 
 /* As redis_gather, but ends as soon as decided() is true. It is asked after each answer. No server
  * is disconnected because it is late: its replies stay due on the same connection, before those of
- * later exchanges, and are dropped when they come. So what is sent later is carried out later. The server's status
- * is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to an earlier
- * exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
+ * later exchanges, and are dropped when they come. So what is sent later is carried out later. The
+ * server's status is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to
+ * an earlier exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
 void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,
                         int64_t deadline_ns, int wake_fd);
 /* Whether a reply to this exchange may still come. */
