@@ -488,7 +488,7 @@ static void fail_to_acquire(struct acquiring *a)
     if (a->status == DLOCK_UNKNOWN)
         add_one(&a->lock->client->unknown);
     if (!a->lock->holding->leave(a, left && !taken_back))
-        free(a->hold);
+        hold_free(a->hold);
     a->hold = NULL;
 }
 
@@ -606,7 +606,7 @@ dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hol
         return DLOCK_INVALID;
     dlock_status status = acquire_prepare(&a, lock, want, false);
     if (status != DLOCK_OK) {
-        free(a.hold);
+        hold_free(a.hold);
         return status;
     }
     trace_for(a.want.user);
@@ -704,7 +704,7 @@ dlock_status dlock_acquire_start(dlock *lock, const struct dlock_want *want, dlo
         pthread_mutex_unlock(&loop->mutex);
     }
     if (status != DLOCK_OK) {
-        free(a->hold);
+        hold_free(a->hold);
         free(a);
         return status;
     }

@@ -36,7 +36,7 @@ static void cleanup_close_lock(struct dlock *lock);
 static void cleanup_free(struct cleanup *cleanup)
 {
     struct dlock *lock = cleanup->wait.lock;
-    free(cleanup->hold);
+    hold_free(cleanup->hold);
     free(cleanup);
     cleanup_close_lock(lock);
 }
@@ -299,7 +299,7 @@ static void take_back_copy(const struct dlock_hold *hold, uint64_t depth, bool g
     strcpy(other->ttl, hold->ttl);
     owner_set_depth(other, depth);
     if (!take_back(other, gives_up, unresolved))
-        free(other);
+        hold_free(other);
 }
 
 void cleanup_release_name(const struct dlock_hold *hold, uint64_t depth)
@@ -352,7 +352,7 @@ void cleanup_leave(struct dlock *lock, const struct exchange *unresolved, uint64
     if (lock->handoff->leaving_try == left_try)
         lock->handoff->leaving_try = 0;
     pthread_mutex_unlock(&loop->mutex);
-    free(hold);
+    hold_free(hold);
 }
 
 void cleanups_end(struct dlock_client *client)

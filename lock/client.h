@@ -150,6 +150,8 @@ static inline int64_t bound_ms(const struct dlock_client *client)
 
 /* A hold of the lock, with its key set. NULL: out of memory. */
 struct dlock_hold *hold_new(struct dlock *lock);
+/* NULL: nothing. */
+void hold_free(struct dlock_hold *hold);
 /* Lets no renewal reach beyond hold_max_ms after begin_ns (CLOCK_BOOTTIME). */
 void hold_set_end(struct dlock_hold *hold, int64_t begin_ns);
 

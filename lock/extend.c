@@ -24,6 +24,23 @@ static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
     return dlock_valid(hold) ? DLOCK_OK : DLOCK_LOST;
 }
 
+/* In turn with the owner's other requests; on several servers, with the hold's other rounds. */
+static bool begin_turn(struct dlock_hold *hold, int64_t ends_ns)
+{
+    struct timekeeper *timekeeper = &hold->lock->client->timekeeper;
+    return hold->quorum != NULL ? timekeeper_begin_round(timekeeper, hold, ends_ns)
+                                : owner_begin_renewal(hold, ends_ns);
+}
+
+/* True: the owner's hold is to be released in the background. */
+static bool end_turn(struct dlock_hold *hold)
+{
+    if (hold->quorum == NULL)
+        return owner_end(hold);
+    timekeeper_end_round(&hold->lock->client->timekeeper, hold);
+    return false;
+}
+
 dlock_status dlock_extend(dlock_hold *hold)
 {
     if (!GIVEN(hold))
@@ -38,11 +55,11 @@ dlock_status dlock_extend(dlock_hold *hold)
     if (lock->rung.flawed && !lock->rung.renewed)
         return fail(DLOCK_UNSUPPORTED, "'%s' has no command that extends a hold", lock->ops->name);
     int64_t began_ns = mono_ns(), ends_ns = mono_deadline_ns(bound_ms(lock->client));
-    if (!owner_begin_renewal(hold, ends_ns))
+    if (!begin_turn(hold, ends_ns))
         return no_turn(lock, began_ns);
     trace_for(hold->user);
     status = dlock_valid(hold) ? renew_now(hold, ends_ns) : DLOCK_LOST;
-    if (owner_end(hold))
+    if (end_turn(hold))
         cleanup_release_name(hold, 1);
     trace_for(NULL);
     if (status == DLOCK_LOST)

@@ -10,20 +10,36 @@
 struct dlock_hold *hold_new(struct dlock *lock)
 {
     bool is_quorum = (lock->ops->traits & TRAIT_QUORUM) != 0;
-    size_t besides = lock->handoff != NULL ? sizeof(struct handoff_hold)
-                     : is_quorum           ? sizeof(struct quorum_hold)
-                                           : 0;
+    size_t besides = lock->handoff != NULL ? sizeof(struct handoff_hold) : 0;
     struct dlock_hold *hold = calloc(1, sizeof *hold + besides);
-    if (hold == NULL)
+    struct quorum_hold *quorum = is_quorum ? calloc(1, sizeof *quorum) : NULL;
+    if (hold == NULL || (is_quorum && quorum == NULL)) {
+        free(hold);
+        free(quorum);
         return NULL;
+    }
     hold->lock = lock;
     hold->key = lock->name;
     hold->beside = lock->beside;
     if (lock->handoff != NULL)
         hold->handoff = (struct handoff_hold *)(hold + 1);
-    else if (is_quorum)
-        hold->quorum = (struct quorum_hold *)(hold + 1);
+    if (quorum != NULL)
+        atomic_store(&quorum->users, 1);
+    hold->quorum = quorum;
     return hold;
+}
+
+void hold_free(struct dlock_hold *hold)
+{
+    if (hold != NULL && hold->quorum != NULL)
+        quorum_drop(hold->quorum);
+    free(hold);
+}
+
+void quorum_drop(struct quorum_hold *quorum)
+{
+    if (atomic_fetch_sub(&quorum->users, 1) == 1)
+        free(quorum);
 }
 
 void hold_set_end(struct dlock_hold *hold, int64_t begin_ns)

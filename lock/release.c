@@ -129,7 +129,7 @@ static void release_end(struct dlock_hold *hold, bool goes_on, const struct exch
     if (hold->lost_fd >= 0)
         close(hold->lost_fd);
     if (!goes_on || !cleanup_release(hold, unresolved))
-        free(hold);
+        hold_free(hold);
 }
 
 /* Nothing more is to be sent: ends the release, and frees the hold or gives it to a cleanup. */

@@ -47,16 +47,20 @@ struct handoff_hold {
     uint64_t got_by; /* the attempt that acquired the grant */
 };
 
-/* TRAIT_QUORUM: the requests that set the key, and may still be on their way. Renewals on several
- * threads read and write it: see redlock.c. */
+/* TRAIT_QUORUM: the requests that set the key, and may still be on their way. One round of the hold
+ * at a time reads and writes it, see redlock.c; late answers write `heard` at any time. */
 struct quorum_hold {
+    _Atomic size_t users; /* the hold, and each late answer */
+    /* By server: what its late answers say, see heard.h. */
+    _Atomic uint32_t heard[SERVERS_MAX];
     struct setter { /* by server: the connection that carries it, by its id at that process */
-        _Atomic uint64_t process;
-        _Atomic(long long) id; /* 0: not known, or there is none */
+        uint64_t process;
+        long long id; /* 0: not known, or there is none */
     } setters[SERVERS_MAX];
-    _Atomic uint32_t again;     /* a bit for each server: it is not the acquire's own request */
-    _Atomic int64_t settles_ns; /* CLOCK_MONOTONIC: their connections may be ended from then on */
+    _Atomic uint32_t again; /* a bit for each server: it is not the acquire's own request */
+    int64_t settles_ns;     /* CLOCK_MONOTONIC: their connections may be ended from then on */
 };
+void quorum_drop(struct quorum_hold *quorum);
 
 /* One acquisition. A rung reads it and may set `token`; the core sets everything else. */
 struct dlock_hold {
@@ -78,13 +82,12 @@ struct dlock_hold {
      */
     void *lock_state;
     uint64_t token; /* set by a rung with TRAIT_TOKEN when it acquires; see wants_token */
-    /* TRAIT_QUORUM: what the rung knows of its servers, see redlock.c. Renewals on several threads
-     * read and write it. */
+    /* TRAIT_QUORUM: what the rung knows of its servers, see redlock.c. */
     _Atomic uint32_t servers;
     _Atomic uint32_t asked; /* a bit for each server that may have the key */
-    /* Set by a rung when it acquires: the first renewal comes after a thirtieth of the time to
-     * live, not after a third. */
-    bool renews_soon;
+    /* Set by a rung when it acquires or renews: the next renewal comes after this time, if that is
+     * less than a third of the time to live. 0: after that third. */
+    int64_t renews_ms;
     bool wants_token;    /* want.token, with TRAIT_QUORUM: other rungs always draw one */
     bool wants_identity; /* want.identity, on other rungs with TRAIT_TOKEN */
     /* The engine's answer to the latest attempt. With TRAIT_QUORUM the rung sets it when it sets
@@ -127,6 +130,7 @@ struct dlock_hold {
     /* Protected by the timekeeper's mutex. */
     bool watched;
     bool told;            /* its loss was reported */
+    bool in_round;        /* TRAIT_QUORUM: dlock_extend renews it */
     bool ending;          /* it was given all that hold_max_ms allows */
     struct heap_node end; /* in timekeeper.ends */
     /* In timekeeper.waiting or .due. While a renewal for its key is under way: in

@@ -146,6 +146,13 @@ static void set_due(struct timekeeper *timekeeper, struct dlock_hold *hold)
     heap_put(&timekeeper->due, &hold->turn, valid_until(hold));
 }
 
+/* How long after a renewal that gave it `given_ms` the hold is renewed again. */
+static int64_t renewed_after_ns(const struct dlock_hold *hold, int64_t given_ms)
+{
+    int64_t after_ns = given_ms * NS_PER_MS / RENEWALS_PER_TTL;
+    return hold->renews_ms > 0 ? min_ns(after_ns, hold->renews_ms * NS_PER_MS) : after_ns;
+}
+
 /* A hold that has expired stays expired: another client may have held the lock since, even if the
  * owner has it again. `awaited`: a renewal of a hold with the same key is under way, and its answer
  * sets their turns. If another one were sent first, that answer would be dropped. */
@@ -167,7 +174,7 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
     if (awaited)
         set_awaiting(timekeeper, hold);
     else if (later || !timekeeper_has_turn(timekeeper, hold))
-        set_turn(timekeeper, hold, sent_ns + given_ms * NS_PER_MS / RENEWALS_PER_TTL);
+        set_turn(timekeeper, hold, sent_ns + renewed_after_ns(hold, given_ms));
 }
 
 /* Both use one key, which gets the longer of their times to live. */
@@ -597,8 +604,6 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
     hold->watched = true;
     heap_put(&timekeeper->ends, &hold->end, valid_until(hold));
     timekeeper_extend_all(timekeeper, hold, sent_ns, ttl_ms);
-    if (hold->renews_soon)
-        set_turn(timekeeper, hold, sent_ns + ttl_ms * NS_PER_MS / RETRIES_PER_TTL);
     wake_at(timekeeper, next_moment(timekeeper));
     pthread_mutex_unlock(&timekeeper->mutex);
 }
@@ -618,6 +623,35 @@ void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_lock(&timekeeper->mutex);
     timekeeper_lose_all(timekeeper, hold);
     wake_at(timekeeper, 0);
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+bool timekeeper_begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                            int64_t until_ns)
+{
+    struct timespec until = timespec_of(until_ns);
+    int waited = 0;
+    pthread_mutex_lock(&timekeeper->mutex);
+    while ((timekeeper->busy_with == hold || hold->in_round) && waited == 0)
+        waited =
+            pthread_cond_clockwait(&timekeeper->idle, &timekeeper->mutex, CLOCK_MONOTONIC, &until);
+    bool begun = timekeeper->busy_with != hold && !hold->in_round;
+    if (begun) {
+        hold->in_round = true;
+        heap_take(&hold->turn);
+    }
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return begun;
+}
+
+void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    hold->in_round = false;
+    if (!timekeeper_has_turn(timekeeper, hold))
+        retry_at(timekeeper, hold, timekeeper->client->now_ns());
+    wake_at(timekeeper, next_moment(timekeeper));
+    pthread_cond_broadcast(&timekeeper->idle);
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 

@@ -22,7 +22,7 @@ struct timekeeper {
     int timer_fd;
 
     pthread_mutex_t mutex; /* protects what is below */
-    pthread_cond_t idle;   /* signalled when busy_with is cleared */
+    pthread_cond_t idle;   /* signalled when busy_with, or a hold's in_round, is cleared */
     struct heap ends;      /* holds whose loss is not reported yet, by the end of their validity */
     struct heap waiting;   /* holds to be renewed later, by the time of their turn */
     struct heap due;       /* holds to be renewed now, by the end of their validity */
@@ -51,6 +51,13 @@ void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, i
                        int64_t ttl_ms);
 /* Reports a server's outage to the application. The text is copied. Does not block. */
 void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason);
+/* One round of a hold of TRAIT_QUORUM at a time: its servers' state belongs to that round. Begins
+ * one for dlock_extend: waits for a renewal of the hold, for another dlock_extend, and for a hook
+ * that is running for it. The thread renews it again after the end. False: until_ns
+ * (CLOCK_MONOTONIC) has passed. */
+bool timekeeper_begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold,
+                            int64_t until_ns);
+void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* A descriptor that is readable once the hold's validity has ended. The kernel's timer makes it so;
  * no thread has to run. Made at the first call, and kept by the hold. -1: no descriptor is left. */
 int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);

@@ -70,6 +70,7 @@ void node_init(struct node *node, struct redis_config *config, struct server *se
 {
     *node = (struct node){.config = config, .server = server, .fd = -1};
     STAILQ_INIT(&node->later);
+    STAILQ_INIT(&node->awaited);
 }
 
 void node_free(struct node *node)
@@ -117,9 +118,25 @@ static void node_drop(struct node *node)
     node->out_size = node->out_sent = node->out_behind = 0;
 }
 
+static void end_awaited(struct node *node, const redisReply *reply)
+{
+    struct late_reply *late = STAILQ_FIRST(&node->awaited);
+    STAILQ_REMOVE_HEAD(&node->awaited, of_node);
+    late->came(late, reply);
+}
+
+/* The reply has come that is the number `at` of all that were owed. */
+static void answer_awaited(struct node *node, uint64_t at, const redisReply *reply)
+{
+    while (!STAILQ_EMPTY(&node->awaited) && STAILQ_FIRST(&node->awaited)->at == at)
+        end_awaited(node, reply);
+}
+
 /* The replies that it owed to earlier exchanges are lost. */
 static void lose_behind(struct node *node)
 {
+    while (!STAILQ_EMPTY(&node->awaited))
+        end_awaited(node, NULL);
     for (size_t i = 0; i < node->behind; i++)
         node_trace(node, i, NULL);
     drop_sent(node, node->behind);
@@ -336,6 +353,15 @@ void node_keep(struct node *node, int argc, const char *const *argv, bool refuse
         later->text = command_text(argc, argv, NULL);
 }
 
+void node_await_late(struct node *node, struct late_reply *late, size_t after)
+{
+    late->at = node->owed - after;
+    if (node->state == NODE_UP && node->behind > after)
+        STAILQ_INSERT_TAIL(&node->awaited, late, of_node);
+    else
+        late->came(late, NULL);
+}
+
 /* The reply has come that is the number `at` of all that were owed. */
 static void answer_kept(struct node *node, uint64_t at, const redisReply *reply)
 {
@@ -426,6 +452,7 @@ static void take_late(struct node *node, redisReply *reply)
     node->behind--;
     node->owes_ns = mono_ns();
     answer_kept(node, node->owed - node->behind, reply);
+    answer_awaited(node, node->owed - node->behind, reply);
     if (reply->type != REDIS_REPLY_ERROR)
         reach_answered(node->server, true);
     freeReplyObject(reply);

@@ -67,6 +67,7 @@ struct node {
     bool confirms; /* the exchange's last command is WAIT: all others were carried out before it */
     STAILQ_HEAD(, later) later;
     size_t later_count;
+    STAILQ_HEAD(, late_reply) awaited; /* in the order of their replies */
     uint64_t owed;    /* how many replies it has owed so far, of which `behind` are due */
     int64_t later_ns; /* CLOCK_MONOTONIC: when the commands are sent that were refused; 0: none */
 
@@ -144,6 +145,8 @@ void node_read(struct node *node);
  * sent again on the next connection; if it was refused, also on this one, after a pause. A command
  * that is kept already is kept once. Beyond LATER_MAX, and without memory, it is dropped. */
 void node_keep(struct node *node, int argc, const char *const *argv, bool refused);
+/* See redis_await_late. */
+void node_await_late(struct node *node, struct late_reply *late, size_t after);
 /* Sends the kept commands that were refused, if their pause is over. */
 void node_send_kept(struct node *node);
 /* Notes a command for the trace, after node_append. */

@@ -120,6 +120,17 @@ struct redis *pool_take_up(struct pool *pool)
     return redis;
 }
 
+/* It stays in its place, with the mutex held: a call that found no idle connection would make
+ * another one. */
+void pool_catch_up(struct pool *pool, const struct redis *redis)
+{
+    pthread_mutex_lock(&pool->mutex);
+    for (size_t i = 0; i < pool->idle_count; i++)
+        if (pool->idle[i] == redis)
+            redis_catch_up(pool->idle[i]);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
 static void run_errand(struct redis *redis, struct errand *errand)
 {
     redis_go_on(redis);

@@ -31,6 +31,9 @@ dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t de
 /* Lends one that is idle and connected; NULL: there is none. */
 struct redis *pool_take_up(struct pool *pool);
 void pool_give(struct pool *pool, struct redis *redis);
+/* Takes the late replies that have come on that connection, if it is idle. Else its borrower does.
+ * Does not wait. */
+void pool_catch_up(struct pool *pool, const struct redis *redis);
 /* Sends a command to some of the servers (a bit each) on that connection, one of this pool's: when
  * it is returned. So the command follows what its borrower sends, and what was sent before. No
  * answer is awaited; the command is kept as by redis_keep. Without memory, or beyond 4096, it is

@@ -259,6 +259,12 @@ bool redis_drop_stale(struct redis *redis)
     return redis_up(redis);
 }
 
+void redis_catch_up(struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_catch_up(&redis->nodes[i]);
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
@@ -353,6 +359,11 @@ void redis_append_wait(struct redis *redis, size_t index, const char *replicas, 
 void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv, bool refused)
 {
     node_keep(&redis->nodes[index], argc, argv, refused);
+}
+
+void redis_await_late(struct redis *redis, size_t index, struct late_reply *late, size_t after)
+{
+    node_await_late(&redis->nodes[index], late, after);
 }
 
 bool redis_is_demotion(const char *error)
@@ -489,13 +500,7 @@ static bool is_over(const struct redis *redis, void *arg)
     return decision->is_made(decision->arg) || all_answered(redis, NULL);
 }
 
-static bool have_prompt_answered(const struct redis *redis, void *arg)
-{
-    (void)arg;
-    return !redis_awaits_prompt(redis);
-}
-
-void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg, int64_t more_ms,
+void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,
                         int64_t deadline_ns, int wake_fd)
 {
     struct decision decision = {decided, arg};
@@ -503,9 +508,8 @@ void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *a
     redis_send(redis);
     for (size_t i = 0; i < redis->node_count; i++)
         node_catch_up_overdue(&redis->nodes[i]);
-    if (redis_pump(redis, is_over, &decision, limit_ns, wake_fd) == DLOCK_OK && more_ms > 0)
-        redis_pump(redis, have_prompt_answered, NULL, min_ns(limit_ns, mono_deadline_ns(more_ms)),
-                   wake_fd);
+    if (redis_pump(redis, is_over, &decision, limit_ns, wake_fd) == DLOCK_OK)
+        redis_pump(redis, all_answered, NULL, 0, wake_fd); /* what has come meanwhile */
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
         for (size_t lost = node->reply_count; node->state == NODE_DOWN && lost < node->reply_wanted;
@@ -565,11 +569,11 @@ static bool is_nameless(const struct node *node)
 }
 
 /* 1: it has been ended; 0: it had ended before. Its commands were carried out, or never will be. */
-static enum kill_result node_killed(const struct node *node)
+enum kill_result redis_kill_says(const struct redis *redis, size_t index, const redisReply *reply)
 {
-    if (node->state != NODE_UP || node->reply_count != 1)
+    const struct node *node = &redis->nodes[index];
+    if (reply == NULL)
         return KILL_UNANSWERED;
-    const redisReply *reply = node->replies[0];
     if (reply->type == REDIS_REPLY_INTEGER)
         return KILL_DONE;
     if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0)
@@ -599,7 +603,9 @@ static enum kill_result kill_connection(struct redis *redis, struct node *node, 
     snprintf(text, sizeof text, "%lld", id);
     redis_ask_beside(redis, node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text},
                      deadline_ns, wake_fd);
-    enum kill_result end = node_killed(node);
+    const redisReply *reply =
+        node->state == NODE_UP && node->reply_count == 1 ? node->replies[0] : NULL;
+    enum kill_result end = redis_kill_says(redis, (size_t)(node - redis->nodes), reply);
     node_forget(node);
     return end;
 }
@@ -613,11 +619,6 @@ bool redis_append_kill(struct redis *redis, const struct connection_id *other)
     snprintf(text, sizeof text, "%lld", other->id);
     redis_append(redis, other->node, 4, (const char *const[]){"CLIENT", "KILL", "ID", text}, NULL);
     return true;
-}
-
-enum kill_result redis_killed(const struct redis *redis, size_t node)
-{
-    return node_killed(&redis->nodes[node]);
 }
 
 bool redis_follows(const struct redis *redis, const struct connection_id *other)

@@ -99,6 +99,19 @@ void redis_append_wait(struct redis *redis, size_t node, const char *replicas, c
  * So the server carries it out although the connection breaks, perhaps more than once. */
 void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv, bool refused);
 
+/* Tells what becomes of a command that was left behind: the last one of the exchange, or the one
+ * that has `after` others after it. `came` is called once, on the thread that reads the reply, for
+ * whatever it uses this connection then. reply NULL: it will not come, or was not left behind.
+ * `came` may not use the connection, and the structure is its own again. */
+struct late_reply {
+    STAILQ_ENTRY(late_reply) of_node;
+    uint64_t at; /* the number of the reply, as node.owed counts */
+    void (*came)(struct late_reply *late, const redisReply *reply);
+};
+void redis_await_late(struct redis *redis, size_t node, struct late_reply *late, size_t after);
+/* Takes the replies that servers still owe, if they have come. Does not wait. */
+void redis_catch_up(struct redis *redis);
+
 /* Sends what was appended, in one write per server, and collects one reply per command. It stops
  * at the deadline, after command_timeout_ms, or when wake_fd is readable. A server that still owes
  * a reply, other than WAIT's, is disconnected, so that its late reply cannot be taken for another
@@ -106,13 +119,12 @@ void redis_keep(struct redis *redis, size_t node, int argc, const char *const *a
  * another. Returns the worst status of all servers. */
 dlock_status redis_gather(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* As redis_gather, but ends as soon as decided() is true. It is asked after each answer. Servers
- * that owe nothing to an earlier exchange are then awaited for more_ms. No server is disconnected
- * because it is late: its replies stay due on the same connection, before those of later exchanges,
- * and are dropped when they come. So what is sent later is carried out later. The server's status
- * is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to an earlier
- * exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
-void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg, int64_t more_ms,
+/* As redis_gather, but ends as soon as decided() is true. It is asked after each answer. No server
+ * is disconnected because it is late: its replies stay due on the same connection, before those of
+ * later exchanges, and are dropped when they come. So what is sent later is carried out later. The
+ * server's status is then UNKNOWN. A server is disconnected, after the write, if it owes a reply to
+ * an earlier exchange and has sent nothing for command_timeout_ms; or if it owes too many. */
+void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *arg,
                         int64_t deadline_ns, int wake_fd);
 /* Whether a reply to this exchange may still come. */
 bool redis_awaits(const struct redis *redis, size_t node);
@@ -164,8 +176,8 @@ enum kill_result redis_kill_broken(struct redis *redis, const struct connection_
  * that connection was carried out, or never will be. False: nothing was added, because this server
  * is not connected, another process answers, or CLIENT KILL was refused lately. */
 bool redis_append_kill(struct redis *redis, const struct connection_id *other);
-/* The answer, if that was the exchange's only command. */
-enum kill_result redis_killed(const struct redis *redis, size_t node);
+/* What the answer to it says; NULL: there is none. */
+enum kill_result redis_kill_says(const struct redis *redis, size_t node, const redisReply *reply);
 /* Whether a command that is sent now follows all that were sent on the other connection: it is this
  * one, or the server process that had it has ended. */
 bool redis_follows(const struct redis *redis, const struct connection_id *other);

@@ -90,11 +90,10 @@ struct question {
     /* Whether no other answer is needed; asked after each one. NULL: a majority said yes, or no
      * majority can any more. */
     bool (*is_decided)(void *arg, const struct votes *votes);
-    bool needs_most; /* nothing is sent unless a majority is connected */
-    uint32_t kept;   /* a bit for each server that must carry it out: see redis_keep */
-    /* Once it is decided, servers that owe nothing to an earlier request are awaited for so long.
-     */
-    int64_t more_ms;
+    bool needs_most;           /* nothing is sent unless a majority is connected */
+    uint32_t kept;             /* a bit for each server that must carry it out: see redis_keep */
+    struct quorum_hold *hears; /* notes late answers, see heard.h; or NULL */
+    uint32_t follows;          /* with `hears`: a bit for each server for which it is ASKS_LAST */
 };
 
 /* Sends a command, or a script in full, to all servers at once; script NULL: argv is a command.

@@ -45,7 +45,8 @@ static bool note_told(void *arg, size_t server, const struct answer *answer)
 struct votes set_token_ask(struct rung_env *env, const struct dlock_hold *hold,
                            struct set_told *told)
 {
-    static const struct question question = {.is_yes = note_told, .needs_most = true};
+    const struct question question = {
+        .is_yes = note_told, .needs_most = true, .hears = hold->quorum, .follows = UINT32_MAX};
     const char *const argv[] = {"3",       hold->key, hold->beside[0], IDENTITY_KEY, hold->id,
                                 hold->ttl, NULL};
     return rung_poll(env, &lua_redlock_acquire, argv, &question, told);

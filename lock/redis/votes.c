@@ -3,6 +3,8 @@
  * Sends one request to several servers at once, and counts their answers.
  */
 #include "redis_rung.h"
+
+#include "heard.h"
 #include "reply_text.h"
 
 #include <stdio.h>
@@ -136,6 +138,10 @@ static void poll_end(struct poll *poll, const char *const *words)
         votes->unanswered |= (uint32_t)silent << i;
         votes->late += silent && redis_owes(env->redis, i);
         votes->lost += silent && !redis_owes(env->redis, i);
+        if (silent && redis_owes(env->redis, i) && poll->question->hears != NULL)
+            heard_await(poll->question->hears,
+                        (poll->question->follows >> i & 1) != 0 ? ASKS_LAST : ASKS_KEY, env->redis,
+                        i, i == 0 ? poll->first_count - 1 : 0);
         bool refused = poll->transient >> i & 1;
         if ((refused || poll->each[i] == VOTE_NONE) &&
             (poll->question->kept & votes->asked) >> i & 1)
@@ -171,8 +177,7 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
     if (env->awaits == AWAIT_EACH)
         redis_gather(env->redis, env->deadline_ns, env->wake_fd);
     else
-        redis_gather_until(env->redis, poll_decided, &poll, question->more_ms, env->deadline_ns,
-                           env->wake_fd);
+        redis_gather_until(env->redis, poll_decided, &poll, env->deadline_ns, env->wake_fd);
     poll_end(&poll, argv);
     return poll.votes;
 }

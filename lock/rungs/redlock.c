@@ -11,6 +11,7 @@
  *
  * See docs/design/redlock.md.
  */
+#include "heard.h"
 #include "redis_rung.h"
 #include "set_token.h"
 
@@ -19,7 +20,8 @@
 
 #define AGAIN_MS_LEAST 50
 #define AGAIN_MS_MOST 200
-#define JOIN_MS 50 /* how long a renewal awaits the other servers once a majority has said yes */
+#define FIRST_MS 10  /* the first renewal, if answers to the acquire were late */
+#define SOON_PART 30 /* a renewal after a thirtieth of the time to live, if a server may join */
 
 /* hold->servers: the low half has a bit for each server that counts. What it says later shows that
  * it has had the key all the time, because no request that could set the key is on its way to it.
@@ -114,17 +116,7 @@ static dlock_status refused(const struct votes *votes, struct busy *busy)
 static struct connection_id setter_of(const struct dlock_hold *hold, size_t server)
 {
     const struct setter *from = &hold->quorum->setters[server];
-    return (struct connection_id){
-        .node = server, .id = atomic_load(&from->id), .process = atomic_load(&from->process)};
-}
-
-/* To be called before their bits are cleared: a server's next request has another connection. */
-static void forget_setters(struct dlock_hold *hold, uint32_t servers)
-{
-    for (size_t i = 0; i < SERVERS_MAX; i++)
-        if ((servers >> i & 1) != 0)
-            atomic_store(&hold->quorum->setters[i].id, 0);
-    atomic_fetch_and(&hold->quorum->again, ~servers);
+    return (struct connection_id){.node = server, .id = from->id, .process = from->process};
 }
 
 /* The requests to these servers were sent on this connection. */
@@ -133,33 +125,35 @@ static void note_setters(struct rung_env *env, struct dlock_hold *hold, uint32_t
     int64_t timeout_ms = redis_config_of(env->redis)->command_timeout_ms;
     if (servers == 0)
         return;
-    atomic_store(&hold->quorum->settles_ns, mono_deadline_ns(timeout_ms));
+    hold->quorum->settles_ns = mono_deadline_ns(timeout_ms);
     for (size_t i = 0; i < redis_nodes(env->redis); i++) {
         struct connection_id mine = redis_connection(env->redis, i);
-        if ((servers >> i & 1) == 0)
-            continue;
-        atomic_store(&hold->quorum->setters[i].process, mine.process);
-        atomic_store(&hold->quorum->setters[i].id, mine.id);
+        if ((servers >> i & 1) != 0)
+            hold->quorum->setters[i] = (struct setter){.process = mine.process, .id = mine.id};
     }
 }
 
-static void note_acquire(struct rung_env *env, struct dlock_hold *hold, uint32_t unanswered)
+/* The requests to these servers have been carried out, or never will be. */
+static void settle(struct dlock_hold *hold, uint32_t servers)
 {
-    forget_setters(hold, UINT32_MAX);
-    note_setters(env, hold, unanswered);
+    atomic_fetch_and(&hold->quorum->again, ~servers);
+    atomic_fetch_and(&hold->servers, ~servers_of(0, servers));
 }
 
-/* That connection's request has been carried out, or never will be. Returns the server's bit; 0:
- * another round has dealt with it. */
-static uint32_t settle(struct dlock_hold *hold, const struct connection_id *setter)
+static void settle_heard(struct dlock_hold *hold)
 {
-    const uint32_t it = 1U << setter->node;
-    long long id = setter->id;
-    if (!atomic_compare_exchange_strong(&hold->quorum->setters[setter->node].id, &id, 0))
-        return 0;
-    atomic_fetch_and(&hold->quorum->again, ~it);
-    atomic_fetch_and(&hold->servers, ~servers_of(0, it));
-    return it;
+    settle(hold, heard_from(hold->quorum, HEARD_KEY) | heard_from(hold->quorum, HEARD_OVER));
+}
+
+/* A majority granted it. */
+static void note_acquire(struct rung_env *env, struct dlock_hold *hold, const struct votes *votes)
+{
+    atomic_store(&hold->servers, servers_of(votes->said_yes, votes->unanswered));
+    atomic_store(&hold->quorum->again, 0);
+    note_setters(env, hold, votes->unanswered);
+    hold->renews_ms = votes->late > 0               ? FIRST_MS
+                      : votes->yes < votes->servers ? hold->ttl_ms / SOON_PART
+                                                    : 0;
 }
 
 /* A majority granted the lock, and no token counts. */
@@ -178,19 +172,19 @@ static dlock_status refused_token(struct rung_env *env, const struct dlock_hold 
 
 static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, struct busy *busy)
 {
-    static const struct question question = {.is_yes = is_ok, .needs_most = true};
+    const struct question question = {
+        .is_yes = is_ok, .needs_most = true, .hears = hold->quorum, .follows = UINT32_MAX};
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", hold->ttl, NULL};
     struct set_told told = {0};
     dlock_status status = redis_check_independent(env->redis);
     if (status != DLOCK_OK)
         return status;
+    heard_anew(hold->quorum, UINT32_MAX);
     struct votes votes = hold->wants_token ? set_token_ask(env, hold, &told)
                                            : rung_poll(env, NULL, argv, &question, NULL);
     atomic_store(&hold->asked, votes.asked);
     if (votes.yes >= votes.needed) {
-        atomic_store(&hold->servers, servers_of(votes.said_yes, votes.unanswered));
-        note_acquire(env, hold, votes.unanswered);
-        hold->renews_soon = votes.yes < votes.servers;
+        note_acquire(env, hold, &votes);
         if (hold->wants_token && set_token_draw(env, hold, &told) != DLOCK_OK)
             return refused_token(env, hold, busy);
         point(env, "acquired");
@@ -264,6 +258,7 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
         if (rode != DLOCK_OK)
             strcpy(why, dlock_error());
     }
+    settle_heard(hold);
     end_setters(env, hold);
     struct votes votes = delete_on_all(env, hold);
     follow_acquire(env, hold);
@@ -297,121 +292,120 @@ static bool is_renewal_certain(void *arg, const struct votes *votes)
            size_of(renewing->counted & ~votes->said_no) < votes->needed;
 }
 
-static bool is_never_decided(void *arg)
+/* What became of the acquire's requests may be known on its connection, which nobody has read. */
+static void catch_up(struct rung_env *env, struct dlock_hold *hold)
 {
-    (void)arg;
-    return false;
+    uint32_t late = setting_of(hold->servers) & ~hold->quorum->again;
+    if (late != 0 && hold->acquired_on != NULL && hold->acquired_on != env->redis)
+        pool_catch_up(env->pool, hold->acquired_on);
+    settle_heard(hold);
 }
 
-/* These servers have no key, and a request that sets it may be on its way to them. Such a request
- * can't come any more if this round's commands followed it, or if its server process has ended.
- * Returns those servers. */
-static uint32_t settle_followed(struct rung_env *env, struct dlock_hold *hold, uint32_t servers)
+/* Where nothing that is on its way can set the key after this round's commands: they follow it, or
+ * its server process has ended. */
+static uint32_t followed(struct rung_env *env, const struct dlock_hold *hold)
 {
-    uint32_t settled = 0;
+    uint32_t servers = ~setting_of(hold->servers);
     for (size_t i = 0; i < redis_nodes(env->redis); i++) {
         struct connection_id setter = setter_of(hold, i);
-        if ((servers >> i & 1) != 0 && setter.id != 0 && redis_follows(env->redis, &setter))
-            settled |= settle(hold, &setter);
+        if (setter.id != 0 && redis_follows(env->redis, &setter))
+            servers |= 1U << i;
     }
-    return settled;
+    return servers;
 }
 
-/* What a round sends to the servers that have no key. Some get the key again (SET). On others an
- * earlier request is long overdue: they end its connection, and get the key in a later round. */
-struct mending {
-    uint32_t sets;
-    uint32_t ends;
-    struct connection_id ended[SERVERS_MAX];
+/* What late answers say about the servers before a round begins. */
+struct before {
+    uint32_t joining; /* have the key */
+    uint32_t missing; /* have none */
 };
 
-static void append_ends(struct rung_env *env, struct dlock_hold *hold, uint32_t overdue,
-                        struct mending *mending)
+/* If a server had the key, and none, it is not known what came first: it is asked anew. */
+static struct before take_heard(struct dlock_hold *hold)
 {
-    bool may_end = mono_ns() >= atomic_load(&hold->quorum->settles_ns);
-    for (size_t i = 0; may_end && i < redis_nodes(env->redis); i++) {
-        mending->ended[i] = setter_of(hold, i);
-        if ((overdue >> i & 1) != 0 && redis_append_kill(env->redis, &mending->ended[i]))
-            mending->ends |= 1U << i;
-    }
+    uint32_t key = heard_from(hold->quorum, HEARD_KEY);
+    uint32_t none = heard_from(hold->quorum, HEARD_NONE);
+    heard_anew(hold->quorum, key & none);
+    atomic_fetch_and(&hold->servers, ~servers_of(none, 0));
+    return (struct before){.joining = key & ~none, .missing = none & ~key};
 }
 
-static void append_sets(struct rung_env *env, const struct dlock_hold *hold, const char *ttl,
-                        uint32_t missing)
+/* What this round says about the servers. Those that join had the key before it began. So if a
+ * majority that counts has kept it until now, they have had it all the time. */
+static void take_round(struct dlock_hold *hold, const struct votes *votes, uint32_t joining)
+{
+    uint32_t counted = counted_of(hold->servers) | joining;
+    settle(hold, votes->said_yes);
+    heard_anew(hold->quorum,
+               votes->said_no | (votes->said_yes & heard_from(hold->quorum, HEARD_NONE)));
+    heard_key(hold->quorum, votes->said_yes);
+    atomic_store(&hold->servers, servers_of(counted & ~votes->said_no, setting_of(hold->servers)));
+}
+
+/* Sends what sets the key again to servers that have none, such as one that came back empty. A
+ * majority has just confirmed the hold, so no other client can have the lock. If an earlier request
+ * may still set it there, and is overdue, the server is told to end its connection; a later round
+ * sets the key then. No answer is awaited: other holds are to be renewed. Returns where the key is
+ * set. */
+static uint32_t mend(struct rung_env *env, struct dlock_hold *hold, const char *ttl,
+                     uint32_t missing)
 {
     const char *const argv[] = {"SET", hold->key, hold->id, "NX", "PX", ttl, NULL};
-    for (size_t i = 0; i < redis_nodes(env->redis); i++)
-        if ((missing >> i & 1) != 0)
-            redis_append(env->redis, i, rung_count(argv), argv, NULL);
-}
-
-static void take_mending(struct rung_env *env, struct dlock_hold *hold,
-                         const struct mending *mending)
-{
-    uint32_t answered = 0;
+    const uint32_t setting = setting_of(hold->servers);
+    bool may_end = mono_ns() >= hold->quorum->settles_ns;
+    uint32_t sets = 0, ends = 0;
+    redis_go_on(env->redis);
     for (size_t i = 0; i < redis_nodes(env->redis); i++) {
         const uint32_t it = 1U << i;
-        if ((mending->sets & it) != 0 && redis_status(env->redis, i) != DLOCK_UNKNOWN)
-            answered |= it;
-        if ((mending->ends & it) != 0 && redis_killed(env->redis, i) == KILL_DONE)
-            settle(hold, &mending->ended[i]);
+        const struct connection_id setter = setter_of(hold, i);
+        if ((missing & it) == 0)
+            continue;
+        if ((setting & it) == 0) {
+            redis_append(env->redis, i, rung_count(argv), argv, NULL);
+            sets |= redis_awaits(env->redis, i) ? it : 0;
+        } else if (may_end && !redis_follows(env->redis, &setter) &&
+                   redis_append_kill(env->redis, &setter)) {
+            ends |= it;
+        }
     }
-    uint32_t unanswered = mending->sets & ~answered;
-    atomic_fetch_or(&hold->quorum->again, unanswered);
-    note_setters(env, hold, unanswered);
-    atomic_fetch_and(&hold->servers, ~servers_of(0, answered));
-}
-
-/* Sets the key again where it is missing: on a server that came back empty. A majority has just
- * confirmed the hold, so no other client can have the lock. The answers are awaited, and no other
- * task of the timekeeper ends that wait: a request that is not answered needs a connection to be
- * ended, by a later round or by the release. */
-static void mend(struct rung_env *env, struct dlock_hold *hold, const char *ttl, uint32_t missing,
-                 uint32_t overdue)
-{
-    struct mending mending = {.sets = missing};
-    atomic_fetch_or(&hold->asked, missing);
+    if ((sets | ends) == 0)
+        return 0;
+    heard_anew(hold->quorum, sets);
+    atomic_fetch_or(&hold->asked, sets);
+    atomic_fetch_or(&hold->quorum->again, sets);
+    atomic_fetch_or(&hold->servers, servers_of(0, sets));
+    note_setters(env, hold, sets);
+    redis_send(env->redis);
     redis_go_on(env->redis);
-    append_sets(env, hold, ttl, missing);
-    append_ends(env, hold, overdue, &mending);
-    if ((mending.sets | mending.ends) == 0)
-        return;
-    redis_gather_until(env->redis, is_never_decided, NULL, 0, env->deadline_ns, -1);
-    take_mending(env, hold, &mending);
-}
-
-/* What this round says about the servers. If another round of the same hold has ended meanwhile,
- * it only says which ones do not count. Returns where the key is set again. */
-static uint32_t take_round(struct dlock_hold *hold, uint32_t began, const struct votes *votes,
-                           bool renewed, uint32_t missing)
-{
-    uint32_t setting = setting_of(began) & ~votes->said_yes;
-    uint32_t counted = counted_of(began) | (renewed ? votes->said_yes : 0);
-    uint32_t heals = missing & ~setting;
-    uint32_t now = servers_of(counted & ~votes->said_no, setting | heals);
-    forget_setters(hold, setting_of(began) & votes->said_yes);
-    if (atomic_compare_exchange_strong(&hold->servers, &began, now))
-        return heals;
-    atomic_fetch_and(&hold->servers, ~servers_of(votes->said_no, 0));
-    return 0;
+    for (size_t i = 0; i < redis_nodes(env->redis); i++)
+        if (((sets | ends) >> i & 1) != 0)
+            heard_await(hold->quorum, (sets >> i & 1) != 0 ? ASKS_LAST : ASKS_KILL, env->redis, i,
+                        0);
+    return sets;
 }
 
 static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
 {
-    static const struct question question = {
-        .is_yes = note_missing, .is_decided = is_renewal_certain, .more_ms = JOIN_MS};
+    catch_up(env, hold);
+    const struct before before = take_heard(hold);
+    const struct question question = {.is_yes = note_missing,
+                                      .is_decided = is_renewal_certain,
+                                      .hears = hold->quorum,
+                                      .follows = followed(env, hold)};
     const char *const argv[] = {"1", hold->key, hold->id, ttl, NULL};
-    uint32_t began = atomic_load(&hold->servers);
-    struct renewing renewing = {.counted = counted_of(began)};
+    struct renewing renewing = {.counted = counted_of(hold->servers)};
     int64_t began_ns = env->now_ns();
     struct votes votes = rung_poll(env, &lua_redlock_renew, argv, &question, &renewing);
     size_t yes = size_of(votes.said_yes & renewing.counted);
     bool renewed = yes >= votes.needed;
     bool fresh = env->now_ns() - began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
-    uint32_t missing = renewed && fresh ? renewing.missing : 0;
-    began &= ~servers_of(0, settle_followed(env, hold, missing & setting_of(began)));
-    uint32_t heals = take_round(hold, began, &votes, renewed, missing);
-    mend(env, hold, ttl, heals, missing & setting_of(began));
+    settle(hold, renewing.missing & question.follows);
+    take_round(hold, &votes, renewed ? before.joining : 0);
+    uint32_t may_join = heard_from(hold->quorum, HEARD_KEY) | votes.unanswered;
+    if (renewed && fresh)
+        may_join |= mend(env, hold, ttl,
+                         renewing.missing | (before.missing & ~(votes.said_yes | votes.said_no)));
+    hold->renews_ms = (may_join & ~counted_of(hold->servers)) != 0 ? hold->ttl_ms / SOON_PART : 0;
     if (renewed)
         return DLOCK_OK;
     if (size_of(renewing.counted & ~votes.said_no) < votes.needed)

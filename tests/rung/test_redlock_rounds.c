@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `redlock`: rounds of renewals that do not wait for each other, for a slow server, or for what
+ * sets a key again.
+ */
+#include "heard.h"
+#include "redlock_stage.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+static pthread_t watched;
+static int timeouts; /* how often the watched thread waited for a server, and nothing came */
+
+int __real_ppoll(struct pollfd *polls, nfds_t count, const struct timespec *left,
+                 const sigset_t *mask);
+int __wrap_ppoll(struct pollfd *polls, nfds_t count, const struct timespec *left,
+                 const sigset_t *mask);
+
+int __wrap_ppoll(struct pollfd *polls, nfds_t count, const struct timespec *left,
+                 const sigset_t *mask)
+{
+    int ready = __real_ppoll(polls, count, left, mask);
+    bool waits = left == NULL || left->tv_sec > 0 || left->tv_nsec > 0;
+    if (pthread_equal(pthread_self(), watched) && ready == 0 && waits)
+        timeouts++;
+    return ready;
+}
+
+struct extender {
+    dlock_hold *hold;
+    dlock_status status;
+    atomic_bool over;
+    pthread_t thread;
+};
+
+static void *extend(void *arg)
+{
+    struct extender *extender = arg;
+    extender->status = dlock_extend(extender->hold);
+    extender->over = true;
+    return NULL;
+}
+
+static void extender_start(struct extender *extender)
+{
+    extender->thread = thread_start(extend, extender);
+}
+
+static dlock_status extender_end(struct extender *extender)
+{
+    thread_wait(extender->thread);
+    return extender->status;
+}
+
+/* Whether the timekeeper will renew the hold. */
+static bool has_turn(dlock_hold *hold)
+{
+    struct timekeeper *timekeeper = &hold->lock->client->timekeeper;
+    pthread_mutex_lock(&timekeeper->mutex);
+    bool has = hold->turn.in == &timekeeper->waiting || hold->turn.in == &timekeeper->due;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return has;
+}
+
+/* ---- One round of a hold at a time ----------------------------------------------------------- */
+
+static void hold_renewals_at(size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++)
+        proxy_plan(proxies[i], PROXY_HOLD_REQUEST, "PEXPIRE", NULL, 0);
+}
+
+static void let_go(size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++)
+        proxy_let_go(proxies[i]);
+}
+
+/* As long as dlock_extend renews a hold, the timekeeper does not, and comes back to it. */
+static void an_extended_hold_is_not_renewed_meanwhile(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    assert_true(has_turn(hold));
+    hold_renewals_at(1, 2);
+    struct extender extender = {.hold = hold};
+    extender_start(&extender);
+    eventually(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    assert_false(has_turn(hold));
+    let_go(1, 2);
+    assert_status(extender_end(&extender), OK);
+    assert_true(has_turn(hold));
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* Two calls that extend a hold take turns. */
+static void a_hold_is_extended_once_at_a_time(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    hold_renewals_at(1, 2);
+    struct extender first = {.hold = hold}, second = {.hold = hold};
+    extender_start(&first);
+    eventually(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    long_pause(200);
+    size_t before = proxy_requests(proxies[0], "PEXPIRE");
+    extender_start(&second);
+    long_pause(200);
+    assert_int_equal(proxy_requests(proxies[0], "PEXPIRE"), before);
+    let_go(1, 2);
+    assert_status(extender_end(&first), OK);
+    assert_status(extender_end(&second), OK);
+    eventually(proxy_requests(proxies[0], "PEXPIRE") == before + 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* ---- Late answers ---------------------------------------------------------------------------- */
+
+#define HOUR_MS 3600000 /* a third and a thirtieth of it are longer than any test waits */
+
+/* The grant of one server comes after the decision. It counts from the next renewal on, though the
+ * server does not answer that. So the hold stays when another one loses it. */
+static void a_grant_that_comes_late_counts(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    proxy_let_go(proxies[2]);
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    counted_by(hold, 3);
+    server_text(servers[0], "FLUSHALL");
+    proxy_let_go(proxies[2]);
+    eventually(dlock_extend(hold) == DLOCK_OK && exists_on(0));
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* Most grants come after the decision, and each has to be confirmed before it counts. */
+static void late_grants_are_confirmed_at_once(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS,
+                                                                           .on_event = record_event,
+                                                                           .on_event_arg = events});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    eventually(record_count(events, "RENEWED") > 0);
+    proxy_let_go(proxies[2]);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    flush_all();
+    record_free(events);
+}
+
+/* Sends a SET to server 2, and leaves its answer behind. */
+static void ask_late(struct rung_env *env, struct quorum_hold *quorum)
+{
+    const char *const argv[] = {"SET", OTHER, "hold"};
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "hold", NULL, 0);
+    redis_begin(env->redis);
+    redis_append(env->redis, 2, 3, argv, NULL);
+    redis_send(env->redis);
+    redis_go_on(env->redis);
+    heard_await(quorum, ASKS_KEY, env->redis, 2, 0);
+    eventually(proxy_done(proxies[2]));
+}
+
+static void answer_late(const struct rung_env *env)
+{
+    proxy_let_go(proxies[2]);
+    eventually((redis_catch_up(env->redis), !redis_owes(env->redis, 2)));
+}
+
+/* A server has the key, loses it, and says so. What it said before, and is read now, is void. */
+static void what_a_server_said_before_it_lost_the_key(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    struct rung_env env;
+    int64_t ends_ns = mono_deadline_ns(PATIENCE_MS);
+    assert_status(env_begin(lock, ends_ns, ends_ns, -1, NULL, &env), OK);
+    heard_anew(hold->quorum, 7);
+    ask_late(&env, hold->quorum);
+    answer_late(&env);
+    assert_int_equal(heard_from(hold->quorum, HEARD_KEY) & 4, 4);
+    heard_anew(hold->quorum, 7);
+    ask_late(&env, hold->quorum);
+    heard_anew(hold->quorum, 7);
+    answer_late(&env);
+    assert_int_equal(heard_from(hold->quorum, HEARD_KEY) & 4, 0);
+    env_end(lock, &env);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* ---- Nobody waits ---------------------------------------------------------------------------- */
+
+static void a_renewal_ends_when_it_is_decided(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    hold_renewals_at(2, 1);
+    watched = pthread_self();
+    timeouts = 0;
+    assert_status(dlock_extend(hold), OK);
+    assert_int_equal(timeouts, 0);
+    eventually(proxy_done(proxies[2]));
+    let_go(2, 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
+/* A server does not answer what sets a key again. Another hold is renewed meanwhile, and the loss
+ * of a third one is reported. */
+static void what_sets_a_key_again_delays_nobody(void **state)
+{
+    (void)state;
+    char event[64];
+    struct record *events = record_new();
+    dlock_client *client = client_behind_proxies(
+        3,
+        (struct dlock_options){.ttl_ms = 9000, .on_event = record_event, .on_event_arg = events});
+    dlock *lock = connected(client), *other, *third;
+    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
+    assert_status(dlock_open_ops(client, &rung_redlock, "third", &third), OK);
+    dlock_hold *hold = acquired(lock), *renewed = acquired(other);
+    counted_by(hold, 3);
+    counted_by(renewed, 3);
+    proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    server_text(servers[1], "FLUSHALL");
+    eventually(proxy_done(proxies[1])); /* by the timekeeper */
+    record_clear(events);
+    dlock_hold *brief = wanted(third, (struct dlock_want){.ttl_ms = 100, .hold_max_ms = 100});
+    eventually(record_count(events, "LOST #") == 1);
+    assert_false(dlock_valid(brief));
+    snprintf(event, sizeof event, "RENEWED #%llu ", (unsigned long long)dlock_acquisition(renewed));
+    eventually(record_count(events, event) > 1);
+    assert_int_equal(record_count(events, "LOST #"), 1);
+    proxy_let_go(proxies[1]);
+    assert_status(dlock_release(brief, NULL), LOST);
+    assert_status(dlock_release(renewed, NULL), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(other);
+    dlock_close(third);
+    end_behind_proxies(client, lock);
+    flush_all();
+    record_free(events);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_extended_hold_is_not_renewed_meanwhile),
+        cmocka_unit_test(a_hold_is_extended_once_at_a_time),
+        cmocka_unit_test(a_grant_that_comes_late_counts),
+        cmocka_unit_test(late_grants_are_confirmed_at_once),
+        cmocka_unit_test(what_a_server_said_before_it_lost_the_key),
+        cmocka_unit_test(a_renewal_ends_when_it_is_decided),
+        cmocka_unit_test(what_sets_a_key_again_delays_nobody),
+    };
+    return cmocka_run_group_tests_name("redlock_rounds", tests, servers_start, servers_stop);
+}
