@@ -131,13 +131,14 @@ static void a_hold_is_extended_once_at_a_time(void **state)
 
 /* The grant of one server comes after the decision. It counts from the next renewal on, though the
  * server does not answer that. So the hold stays when another one loses it. */
-static void a_grant_that_comes_late_counts(void **state)
+static void count_late_grant(struct dlock_want want)
 {
-    (void)state;
     dlock_client *client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS});
     dlock *lock = connected(client);
+    assert_status(dlock_release(wanted(lock, want), NULL), OK); /* its servers get an identity */
+    eventually(exist() == 0);
     proxy_plan(proxies[2], PROXY_HOLD_REPLY, "NX", NULL, 0);
-    dlock_hold *hold = acquired(lock);
+    dlock_hold *hold = wanted(lock, want);
     eventually(proxy_done(proxies[2]));
     proxy_let_go(proxies[2]);
     proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
@@ -148,6 +149,18 @@ static void a_grant_that_comes_late_counts(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     end_behind_proxies(client, lock);
     flush_all();
+}
+
+static void a_grant_that_comes_late_counts(void **state)
+{
+    (void)state;
+    count_late_grant((struct dlock_want){.token = false});
+}
+
+static void a_grant_with_a_token_that_comes_late_counts(void **state)
+{
+    (void)state;
+    count_late_grant((struct dlock_want){.token = true});
 }
 
 /* Most grants come after the decision, and each has to be confirmed before it counts. */
@@ -278,6 +291,7 @@ int main(void)
         cmocka_unit_test(an_extended_hold_is_not_renewed_meanwhile),
         cmocka_unit_test(a_hold_is_extended_once_at_a_time),
         cmocka_unit_test(a_grant_that_comes_late_counts),
+        cmocka_unit_test(a_grant_with_a_token_that_comes_late_counts),
         cmocka_unit_test(late_grants_are_confirmed_at_once),
         cmocka_unit_test(what_a_server_said_before_it_lost_the_key),
         cmocka_unit_test(a_renewal_ends_when_it_is_decided),
