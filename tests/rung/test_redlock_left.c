@@ -144,8 +144,7 @@ static void what_is_set_again_does_not_come_after_the_release(void **state)
     counted_by(hold, 3);
     proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
     server_text(servers[1], "FLUSHALL");
-    eventually(hold->quorum->again == 2); /* by the timekeeper */
-    assert_true(proxy_done(proxies[1]));
+    eventually(hold->quorum->again == 2 && proxy_done(proxies[1])); /* by the timekeeper */
     assert_status(dlock_release(hold, NULL), OK);
     struct monitor *monitor = monitor_start(servers[1]);
     proxy_let_go(proxies[1]); /* the proxy's server has closed that connection */
