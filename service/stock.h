@@ -18,7 +18,7 @@ enum stock_status {
     STOCK_OK,
     STOCK_MISSING,      /* there is no such key */
     STOCK_INSUFFICIENT, /* fewer than asked for; nothing was written */
-    STOCK_INVALID,      /* the key holds no whole number; nothing was written */
+    STOCK_INVALID,      /* a key holds what it must not; nothing was written */
     STOCK_STALE,        /* the fence refused the token; nothing was written */
     STOCK_EPOCH,        /* the fence refused the epoch; nothing was written */
     STOCK_UNAVAILABLE,  /* the server was not reached, or refused; nothing was written */

@@ -319,6 +319,12 @@ static enum stock_status status_of(const char *error)
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 
+/* The token in the text; 0: there is none. UINT64_MAX: no lock has given it. */
+static uint64_t to_token(const char *text)
+{
+    return strtod(text, NULL) > STOCK_MOST ? UINT64_MAX : strtoull(text, NULL, 10);
+}
+
 /* Keeps the parts of an error reply that are asked for later. They cannot be taken from
  * stock->error. That text may be cut off, and begins with a host's name, which may be any word. */
 static enum stock_status take_refusal(struct stock *stock, const char *error)
@@ -327,7 +333,7 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
     const char *last_word = strrchr(error, ' ');
     snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(error, " "), error);
     if (status == STOCK_STALE)
-        stock->newest = last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
+        stock->newest = last_word != NULL ? to_token(last_word) : 0;
     stock_failed(stock, status, "%s: %s", stock_shown(stock), error);
     return status;
 }
@@ -380,16 +386,86 @@ bool stock_is_confirmed(struct stock *stock)
     return stock->acks.status == DLOCK_OK;
 }
 
+/* ---- Scripts --------------------------------------------------------------------------------- */
+
+#define FAULT_MAX 96
+
+static bool is_token_key(const char *key)
+{
+    const char *last = strrchr(key, ':');
+    return strncmp(key, "dlock:token", 11) == 0 || (last != NULL && strcmp(last, ":fence") == 0);
+}
+
+/* Whether the key is why a script was refused. what: what is wrong with it. */
+static bool is_at_fault(struct stock *stock, const char *key, char what[FAULT_MAX])
+{
+    const char *needs = strcmp(key, STOCK_EPOCH_KEY) == 0 ? "hash" : "string";
+    const redisReply *reply;
+    if (stock_command(stock, 2, (const char *const[]){"TYPE", key}, &reply) != STOCK_OK ||
+        reply->type != REDIS_REPLY_STATUS || strcmp(reply->str, "none") == 0)
+        return false;
+    snprintf(what, FAULT_MAX, "is a %.20s, where a %s is needed", reply->str, needs);
+    if (strcmp(reply->str, needs) != 0)
+        return true;
+    if (!is_token_key(key) ||
+        stock_command(stock, 2, (const char *const[]){"GET", key}, &reply) != STOCK_OK ||
+        reply->type != REDIS_REPLY_STRING)
+        return false;
+    const char *last = strrchr(reply->str, ' ');
+    last = last != NULL ? last + 1 : reply->str;
+    snprintf(what, FAULT_MAX, "holds %.30s, above all tokens that a lock gives", last);
+    return to_token(last) == UINT64_MAX;
+}
+
+static void say_cure(const char *key, char *text, size_t size)
+{
+    static const char tokens[] = "dlock:token";
+    const size_t prefix = strlen(tokens);
+    if (strcmp(key, STOCK_EPOCH_KEY) == 0)
+        snprintf(text, size, "delete it (DEL %s): the next sale or PUT /lock makes a new epoch",
+                 key);
+    else if (strncmp(key, tokens, prefix) == 0) /* the next token is above both */
+        snprintf(text, size, "delete it and its note (DEL %.100s dlock:grant%.100s)", key,
+                 key + prefix);
+    else
+        snprintf(text, size, is_token_key(key) ? "delete it (DEL %.100s)" : "look at it", key);
+}
+
+/* A script's error names no key. Finds the one that an operator must mend, if there is one. Then
+ * the status is STOCK_INVALID, because to wait does not help. argv: as of stock_run. */
+static enum stock_status find_fault(struct stock *stock, enum stock_status status,
+                                    const char *const *argv)
+{
+    const bool asks_replicas = stock->asks_replicas;
+    const int count = atoi(argv[0]);
+    const char *key = NULL;
+    char said[STOCK_ERROR_MAX], what[FAULT_MAX], cure[STOCK_ERROR_MAX / 2];
+    if (!(status == STOCK_INVALID && strcmp(stock->code, "WRONGTYPE") == 0) &&
+        !(status == STOCK_STALE && stock->newest == UINT64_MAX))
+        return status;
+    snprintf(said, sizeof said, "%s", stock->error);
+    stock_ask_replicas(stock, false);
+    for (int i = 1; i <= count && key == NULL; i++)
+        key = is_at_fault(stock, argv[i], what) ? argv[i] : NULL;
+    stock_ask_replicas(stock, asks_replicas);
+    if (key == NULL)
+        return stock_failed(stock, status, "%s", said);
+    say_cure(key, cure, sizeof cure);
+    return stock_failed(stock, STOCK_INVALID, "%s: %.100s %s; an operator must %s",
+                        stock_shown(stock), key, what, cure);
+}
+
 enum stock_status stock_run(struct stock *stock, const struct script *script,
                             const char *const *argv, const redisReply **reply)
 {
     const char *command[COMMAND_WORDS_MAX];
     int argc = script_command(command, script, argv, false);
     enum stock_status status = stock_command(stock, argc, command, reply);
-    if (status != STOCK_UNAVAILABLE || strcmp(stock->code, "NOSCRIPT") != 0)
-        return status;
-    argc = script_command(command, script, argv, true);
-    return stock_command(stock, argc, command, reply);
+    if (status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOSCRIPT") == 0) {
+        argc = script_command(command, script, argv, true);
+        status = stock_command(stock, argc, command, reply);
+    }
+    return find_fault(stock, status, argv);
 }
 
 /* ---- Uncertain outcomes ---------------------------------------------------------------------- */
