@@ -127,6 +127,8 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key);
 /* The same, but this key must be writable, and each attempt has the whole time-out.
  * STOCK_UNAVAILABLE also if the server may evict keys, and with them a lock or a stock. */
 enum stock_status stock_check(struct stock *stock, const char *key);
+/* After either: whether it failed only because too few replicas confirmed a write. */
+bool stock_is_unconfirmed(const struct stock *stock);
 /* From here on each command asks the replicas (WAIT, in the same write), if replicas_ack says so;
  * or no longer does. stock_is_confirmed: after a command with STOCK_OK, whether enough confirmed
  * it. If not, stock_error() says how many did. True if none was asked. */

@@ -32,6 +32,7 @@ struct stock {
     bool refused;                        /* see stock_refused */
     bool asks_replicas;                  /* see stock_ask_replicas */
     struct acks acks;                    /* of the latest command */
+    bool unconfirmed;                    /* see stock_is_unconfirmed */
     uint64_t pinned;                     /* see stock_pin; 0: to no master */
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
@@ -554,6 +555,7 @@ static enum stock_status stock_redis_touch(struct stock *stock, const char *key)
     const char *words[] = {"SETRANGE", key, "0", ""};
     const bool was_idle = stock_is_connected(stock);
     const redisReply *reply;
+    stock->unconfirmed = false;
     enum stock_status status = stock_command(stock, 4, words, &reply);
     if (was_idle && !stock_is_connected(stock))
         status = stock_command(stock, 4, words, &reply);
@@ -579,9 +581,13 @@ static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
     if (status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0)
         stock_failed(stock, status, "%s: its user may not SET %s, by which replicas are asked",
                      stock_shown(stock), asked);
-    if (status != STOCK_OK || stock_is_confirmed(stock))
-        return status;
-    return STOCK_UNAVAILABLE; /* stock_error() says why */
+    stock->unconfirmed = status == STOCK_OK && !stock_is_confirmed(stock);
+    return stock->unconfirmed ? STOCK_UNAVAILABLE : status; /* stock_error() says why */
+}
+
+bool stock_is_unconfirmed(const struct stock *stock)
+{
+    return stock->unconfirmed;
 }
 
 enum stock_status stock_takes_writes(struct stock *stock, const char *key)
