@@ -77,6 +77,11 @@ static bool all_connected(const struct redis *redis, void *arg)
     return true;
 }
 
+bool redis_connecting(const struct redis *redis)
+{
+    return !all_connected(redis, NULL);
+}
+
 size_t redis_count_up(const struct redis *redis)
 {
     size_t up = 0;
@@ -88,6 +93,11 @@ size_t redis_count_up(const struct redis *redis)
 static bool are_most_up(const struct redis *redis)
 {
     return redis_count_up(redis) >= redis->node_count / 2 + 1;
+}
+
+bool redis_up(const struct redis *redis)
+{
+    return redis_count_up(redis) > 0;
 }
 
 static bool enough_connected(const struct redis *redis, void *arg)
@@ -252,6 +262,19 @@ static void drop_if_stale(struct node *node)
         node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
 }
 
+/* Takes what has arrived since the last exchange. Whether all servers are connected. */
+static bool redis_refresh(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    redis_go_on(redis);
+    await_late_wait(redis, deadline_ns, wake_fd);
+    for (size_t i = 0; i < redis->node_count; i++) {
+        node_catch_up(&redis->nodes[i]);
+        node_send_kept(&redis->nodes[i]);
+        drop_if_stale(&redis->nodes[i]);
+    }
+    return redis_count_up(redis) == redis->node_count;
+}
+
 bool redis_drop_stale(struct redis *redis)
 {
     for (size_t i = 0; i < redis->node_count; i++)
@@ -259,29 +282,26 @@ bool redis_drop_stale(struct redis *redis)
     return redis_up(redis);
 }
 
+bool redis_still_up(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    redis_refresh(redis, deadline_ns, wake_fd);
+    return redis_up(redis);
+}
+
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
-    bool all_up = true;
-    redis_go_on(redis);
-    await_late_wait(redis, deadline_ns, wake_fd);
+    if (redis_refresh(redis, deadline_ns, wake_fd))
+        return DLOCK_OK;
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
-        node_catch_up(node);
-        node_send_kept(node);
-        drop_if_stale(node);
-        if (node->state == NODE_UP)
-            continue;
-        all_up = false;
         if (node->state == NODE_DOWN) {
             node_connect(node);
             begun = true;
-        } else {
+        } else if (node->state != NODE_UP) {
             node_resume(node);
         }
     }
-    if (all_up)
-        return DLOCK_OK;
     dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
     return redis_count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
 }
@@ -303,11 +323,6 @@ dlock_status redis_check_independent(const struct redis *redis)
                             redis->nodes[j].server->url.shown, node->server->url.shown);
     }
     return DLOCK_OK;
-}
-
-bool redis_up(const struct redis *redis)
-{
-    return redis_count_up(redis) > 0;
 }
 
 int64_t redis_pause_ms(struct redis_config *config)

@@ -3,6 +3,7 @@
  * The master is the one that a majority of the sentinels names: which answers decide, what a
  * fail-over does to connections and requests, and what is said when there is no master.
  */
+#include "background.h"
 #include "calls.h"
 #include "child.h"
 #include "far.h"
@@ -352,6 +353,44 @@ static void a_majority_is_needed_to_connect(void **state)
     assert_int_equal(stats_of(client).connects, 1);
     server_resume(all.watchers[0]);
     server_resume(all.watchers[1]);
+    dlock_client_close(client);
+    assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
+}
+
+/* No further connection can be made, and the only one is lent. The calls that need one wait for
+ * that, and not for a new one. */
+static void a_connection_that_comes_back_is_used(void **state)
+{
+    (void)state;
+    dlock_client *client =
+        client_of(all.url, (struct dlock_options){.connect_timeout_ms = PATIENCE_MS,
+                                                  .command_timeout_ms = PATIENCE_MS,
+                                                  .ttl_ms = 600000});
+    struct waiter first = {.lock = lock_of(client, NULL, LOCK)};
+    struct waiter second = {.lock = lock_of(client, NULL, "lock:{pen}")};
+    dlock *held = lock_of(client, NULL, "lock:{cup}");
+    struct releaser releaser = {.hold = acquired(held)};
+    for (int i = 0; i < SENTINELS; i++)
+        server_pause(all.watchers[i]);
+    server_pause(master_node());
+    uint64_t sent = stats_of(client).commands;
+    waiter_start(&first);
+    eventually(stats_of(client).commands > sent);
+    waiter_start(&second);
+    releaser_start(&releaser);
+    eventually(wait_for_connection(client) == 2);
+    server_resume(master_node());
+    assert_status(waiter_end(&first), OK);
+    assert_status(waiter_end(&second), OK);
+    assert_int_equal(releaser_end(&releaser), DLOCK_OK);
+    assert_int_equal(stats_of(client).connects, 1);
+    for (int i = 0; i < SENTINELS; i++)
+        server_resume(all.watchers[i]);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(second.hold, NULL), OK);
+    dlock_close(first.lock);
+    dlock_close(second.lock);
+    dlock_close(held);
     dlock_client_close(client);
     assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
 }
@@ -831,6 +870,7 @@ int main(void)
         cmocka_unit_test(answers_of_two_epochs_name_none),
         cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),
+        cmocka_unit_test(a_connection_that_comes_back_is_used),
         cmocka_unit_test(what_is_no_master_is_not_used),
         cmocka_unit_test(after_the_masters_death),
         cmocka_unit_test(a_former_master_that_wakes),
