@@ -299,7 +299,6 @@ static enum check_result outage_probe(const struct server *server, bool first)
 static bool outage_probe_borrowed(const struct server *server)
 {
     struct stock *stock = server->borrowed;
-    stock_wake(stock);
     bool there =
         stock_borrow(stock) == STOCK_OK && stock_takes_writes(stock, server->key) == STOCK_OK;
     stock_rest(stock);

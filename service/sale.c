@@ -174,7 +174,7 @@ static void end_unjoined(struct sale_worker *worker, struct sale *sale)
 static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
-    if (stock_join(worker->stock) == STOCK_OK)
+    if (stock_connect(worker->stock) == STOCK_OK)
         return epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
     outage_hint(env->outage, REDIS_STOCK, OUTAGE_LOOK);
     sale->until_ns = min_ns(mono_ns() + JOIN_PAUSE_MS * NS_PER_MS, sale->deadline_ns);

@@ -27,11 +27,6 @@ void sale_worker_free(struct sale_worker *worker)
     free(worker);
 }
 
-void sale_worker_wake(struct sale_worker *worker)
-{
-    stock_wake(worker->stock);
-}
-
 void sale_worker_rest(struct sale_worker *worker)
 {
     stock_rest(worker->stock);

@@ -275,13 +275,6 @@ static bool redis_refresh(struct redis *redis, int64_t deadline_ns, int wake_fd)
     return redis_count_up(redis) == redis->node_count;
 }
 
-bool redis_drop_stale(struct redis *redis)
-{
-    for (size_t i = 0; i < redis->node_count; i++)
-        drop_if_stale(&redis->nodes[i]);
-    return redis_up(redis);
-}
-
 bool redis_still_up(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     redis_refresh(redis, deadline_ns, wake_fd);

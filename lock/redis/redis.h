@@ -73,8 +73,6 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 /* Whether at least one server is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
-/* The same, after it has closed the connections that the server has closed. */
-bool redis_drop_stale(struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
 /* Whether a server is being connected: redis_ready goes on with that. */
 bool redis_connecting(const struct redis *redis);
