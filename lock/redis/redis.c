@@ -90,19 +90,14 @@ size_t redis_count_up(const struct redis *redis)
     return up;
 }
 
-static bool are_most_up(const struct redis *redis)
+bool redis_up(const struct redis *redis)
 {
     return redis_count_up(redis) >= redis->node_count / 2 + 1;
 }
 
-bool redis_up(const struct redis *redis)
-{
-    return redis_count_up(redis) > 0;
-}
-
 static bool enough_connected(const struct redis *redis, void *arg)
 {
-    return are_most_up(redis) || all_connected(redis, arg);
+    return redis_up(redis) || all_connected(redis, arg);
 }
 
 static bool all_answered(const struct redis *redis, void *arg)
@@ -224,7 +219,7 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
                                    bool begun)
 {
-    if (are_most_up(redis)) /* the others go on connecting, and are not awaited */
+    if (redis_up(redis)) /* the others go on connecting, and are not awaited */
         return redis_pump(redis, all_connected, NULL, 0, wake_fd);
     dlock_status pumped = redis_pump(redis, enough_connected, NULL, deadline_ns, wake_fd);
     if (pumped == DLOCK_OK)

@@ -188,6 +188,42 @@ static void one_that_the_server_has_closed(void **state)
     dlock_client_close(client);
 }
 
+/* ---- Several servers ------------------------------------------------------------------------- */
+
+/* Two of three servers have room for one connection only. The next one is made at one server. */
+static void one_to_a_majority_is_lent_first(void **state)
+{
+    enum { SERVERS = 3 };
+    (void)state;
+    struct server *all[SERVERS];
+    const char *urls[SERVERS];
+    dlock_client *client;
+    struct redis *first, *second, *lent;
+    for (int i = 0; i < SERVERS; i++) {
+        all[i] = server_start(NULL);
+        urls[i] = server_url(all[i]);
+    }
+    struct dlock_options options = {
+        .size = sizeof options, .servers = urls, .server_count = SERVERS};
+    assert_status(dlock_client_open(&options, &client), OK);
+    struct pool *pool = pool_of(client);
+    assert_status(pool_take(pool, NULL, INT64_MAX, -1, &first), OK);
+    eventually(redis_ready(first, INT64_MAX, -1) == DLOCK_OK && redis_count_up(first) == SERVERS);
+    server_text(all[0], FULL);
+    server_text(all[1], FULL);
+    assert_status(pool_take(pool, NULL, INT64_MAX, -1, &second), OK);
+    assert_int_equal(redis_count_up(second), 1);
+    pool_give(pool, first);
+    pool_give(pool, second);
+    assert_status(pool_take(pool, NULL, INT64_MAX, -1, &lent), OK);
+    assert_ptr_equal(lent, first);
+    assert_int_equal(pool_take_up(pool, 0, -1, &second), DLOCK_LIMIT);
+    pool_give(pool, lent);
+    dlock_client_close(client);
+    for (int i = 0; i < SERVERS; i++)
+        server_free(all[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_cancelled_call_leaves_the_queue),
         cmocka_unit_test(all_are_lent),
         cmocka_unit_test(one_that_the_server_has_closed),
+        cmocka_unit_test(one_to_a_majority_is_lent_first),
     };
     return cmocka_run_group_tests_name("pool", tests, start_server, stop_server);
 }
