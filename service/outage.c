@@ -33,6 +33,7 @@ struct server {
     struct stock *stock;      /* the thread's connection */
     struct stock *borrowed;   /* a connection of sales, while the thread cannot make one */
     char why[OUTAGE_WHY_MAX]; /* while it is away: what its latest check found */
+    bool unconfirmed;         /* and whether that is only about its replicas */
     const char *key;
     pthread_t thread;
     bool started;
@@ -156,16 +157,20 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
     return count - lasting < lock_servers_needed(count);
 }
 
-void outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size)
+bool outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size)
 {
     size_t count;
+    bool unconfirmed = true;
     text[0] = '\0';
     pthread_mutex_lock(&outage->mutex);
     struct server *servers = servers_of(outage, role, &count);
     for (size_t i = 0; i < count; i++)
-        if (servers[i].away)
+        if (servers[i].away) {
             text_join(text, size, "; ", servers[i].why);
+            unconfirmed &= servers[i].unconfirmed;
+        }
     pthread_mutex_unlock(&outage->mutex);
+    return unconfirmed && text[0] != '\0';
 }
 
 static int64_t ms_since(int64_t ns)
@@ -205,8 +210,10 @@ enum check_result { THERE, SHUT, AWAY };
 static void outage_set_result(struct server *server, enum check_result result, int64_t begun_ns)
 {
     const bool there = result == THERE;
-    if (!there)
+    if (!there) {
         snprintf(server->why, sizeof server->why, "%s", stock_error(server->stock));
+        server->unconfirmed = stock_is_unconfirmed(server->stock);
+    }
     int64_t next_ns = INT64_MAX;
     if (result != AWAY && atomic_exchange(&server->lasts, false))
         server->refused_ns += mono_ns() - server->lasts_ns;
@@ -292,7 +299,6 @@ static enum check_result outage_probe(const struct server *server, bool first)
 static bool outage_probe_borrowed(const struct server *server)
 {
     struct stock *stock = server->borrowed;
-    stock_wake(stock);
     bool there =
         stock_borrow(stock) == STOCK_OK && stock_takes_writes(stock, server->key) == STOCK_OK;
     stock_rest(stock);

@@ -60,8 +60,9 @@ void outage_hint_about(struct outage *outage, enum redis_role role, const char *
                        enum outage_hint hint);
 /* True: the server, or a majority of several, has been away for --fail-fast-ms. Send it nothing. */
 bool outage_lasts(struct outage *outage, enum redis_role role);
-/* Says of each server of that role that is away what was wrong at its latest check. */
-void outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size);
+/* Says of each server of that role that is away what was wrong at its latest check. True: each
+ * takes writes, but too few of its replicas confirm them. */
+bool outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size);
 
 /* Call it before a wait begins, and outage_give_back when the wait has ended. needs: REDIS_STOCK
  * means the stock's server alone; any other role those of that role, and the stock's. */

@@ -170,11 +170,14 @@ static void end_unjoined(struct sale_worker *worker, struct sale *sale)
 }
 
 /* A sale that had the lock while it waits for a connection would keep the lock from others, which
- * have one. Without a connection it waits here, as it would wait for a lock's server. */
+ * have one. Without a connection it waits here, as it would wait for a lock's server. An attempt
+ * may take --redis-timeout-ms, so none begins after the waits have ended. */
 static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
-    if (stock_join(worker->stock) == STOCK_OK)
+    const bool has_waited = sale->until_ns != 0;
+    if (!(has_waited && outage_waits_ended(env->outage)) &&
+        stock_connect(worker->stock) == STOCK_OK)
         return epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
     outage_hint(env->outage, REDIS_STOCK, OUTAGE_LOOK);
     sale->until_ns = min_ns(mono_ns() + JOIN_PAUSE_MS * NS_PER_MS, sale->deadline_ns);
@@ -335,6 +338,7 @@ static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
     if (!sale->replayed && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
                             sale->result == SALE_INSUFFICIENT_STOCK))
         metrics_stock(sale->item, sale->left);
+    sale_worker_rest(worker); /* the lock's server may hang */
     if (sale->hold != NULL)
         sale_let_go(worker, sale, sale->hold);
     sale_record_end(env, sale);

@@ -125,8 +125,7 @@ struct sale_worker {
 /* Takes the stock, which may be NULL. NULL when out of memory. */
 struct sale_worker *sale_worker_new(const struct sale_env *env, struct stock *stock);
 void sale_worker_free(struct sale_worker *worker);
-/* Before it runs a sale, and after that. While it rests, others may use its connection. */
-void sale_worker_wake(struct sale_worker *worker);
+/* After it has run a sale: others may use its connection. */
 void sale_worker_rest(struct sale_worker *worker);
 
 struct sale {

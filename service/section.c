@@ -27,11 +27,6 @@ void sale_worker_free(struct sale_worker *worker)
     free(worker);
 }
 
-void sale_worker_wake(struct sale_worker *worker)
-{
-    stock_wake(worker->stock);
-}
-
 void sale_worker_rest(struct sale_worker *worker)
 {
     stock_rest(worker->stock);
@@ -51,21 +46,24 @@ enum redis_role section_away_stock(const struct sale_env *env)
 bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum redis_role role)
 {
     char away[STOCK_ERROR_MAX - 128], detail[STOCK_ERROR_MAX];
-    if (role == REDIS_LOCK)
-        section_end(sale, SALE_LOCK_UNAVAILABLE,
-                    "the lock's server is away; the instance keeps trying to reach it");
-    else if (role == REDIS_STOCK)
-        section_end(sale, SALE_STOCK_UNAVAILABLE,
-                    "the stock's server is away; the instance keeps trying to reach it");
-    else if (role == REDIS_LOCK_SERVERS) {
-        outage_say_away(env->outage, role, away, sizeof away);
+    const char *server = role == REDIS_STOCK ? "the stock's server" : "the lock's server";
+    if (role == REDIS_ROLES)
+        return false;
+    const bool unconfirmed = outage_say_away(env->outage, role, away, sizeof away);
+    if (role == REDIS_LOCK_SERVERS)
         snprintf(detail, sizeof detail,
                  "too many of the lock's servers are away%s%s%s; the instance keeps trying to "
                  "reach them",
                  away[0] != '\0' ? " (" : "", away, away[0] != '\0' ? ")" : "");
-        section_end(sale, SALE_LOCK_UNAVAILABLE, detail);
-    }
-    return role != REDIS_ROLES;
+    else if (unconfirmed)
+        snprintf(detail, sizeof detail,
+                 "too few replicas of %s confirm its writes (%s); the instance keeps asking them",
+                 server, away);
+    else
+        snprintf(detail, sizeof detail, "%s is away; the instance keeps trying to reach it",
+                 server);
+    section_end(sale, role == REDIS_STOCK ? SALE_STOCK_UNAVAILABLE : SALE_LOCK_UNAVAILABLE, detail);
+    return true;
 }
 
 void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status,

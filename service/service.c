@@ -74,7 +74,6 @@ static void close_worker(void *arg)
 static void run_request(void *arg, struct request *request)
 {
     struct worker_state *state = arg;
-    sale_worker_wake(state->worker);
     bool answered = request->route->work(state->service, state->worker, request);
     sale_worker_rest(state->worker);
     if (answered)

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The first arguments of a fence's script: the number of its keys, the keys, the token and the
@@ -229,6 +230,33 @@ static bool take_member(const redisReply *reply, char *text, size_t size)
     return fits;
 }
 
+/* The epoch's key holds something else. */
+static enum stock_status no_epoch(struct stock *stock)
+{
+    return stock_failed(stock, STOCK_INVALID,
+                        "%s: %s holds no epoch; an operator must delete this key (DEL %s): the "
+                        "next sale or PUT /lock makes a new epoch",
+                        stock_shown(stock), STOCK_EPOCH_KEY, STOCK_EPOCH_KEY);
+}
+
+/* It holds a number that scripts do not count exactly. An instance makes no epoch below one that it
+ * has seen. So it would make such a one again. */
+static enum stock_status too_high(struct stock *stock)
+{
+    return stock_failed(stock, STOCK_INVALID,
+                        "%s: the epoch in %s is beyond %" PRId64 ", or an instance has seen that "
+                        "one; an operator must end all instances, delete this key (DEL %s), and "
+                        "start them again",
+                        stock_shown(stock), STOCK_EPOCH_KEY, (int64_t)STOCK_MOST, STOCK_EPOCH_KEY);
+}
+
+static bool is_too_high(const redisReply *number)
+{
+    return number->type == REDIS_REPLY_STRING && number->len > 0 &&
+           strspn(number->str, "0123456789") == number->len &&
+           strtod(number->str, NULL) > STOCK_MOST;
+}
+
 /* Reads {epoch, rung, engine, servers, identity}; a nil in place of the epoch: there is none. */
 static enum stock_status to_epoch(struct stock *stock, const redisReply *reply,
                                   struct stock_epoch *epoch)
@@ -238,6 +266,8 @@ static enum stock_status to_epoch(struct stock *stock, const redisReply *reply,
     bool whole = reply->type == REDIS_REPLY_ARRAY && reply->elements >= 5;
     if (whole && reply->element[0]->type == REDIS_REPLY_NIL)
         return STOCK_OK;
+    if (whole && is_too_high(reply->element[0]))
+        return too_high(stock);
     whole = whole &&
             stock_to_number(stock, STOCK_EPOCH_KEY, reply->element[0], &number) == STOCK_OK &&
             number > 0 && take_member(reply->element[1], epoch->rung, sizeof epoch->rung) &&
@@ -245,21 +275,9 @@ static enum stock_status to_epoch(struct stock *stock, const redisReply *reply,
             take_member(reply->element[3], epoch->servers, sizeof epoch->servers) &&
             take_member(reply->element[4], epoch->identity, sizeof epoch->identity);
     if (!whole)
-        return STOCK_INVALID;
+        return no_epoch(stock);
     epoch->number = (uint64_t)number;
     return STOCK_OK;
-}
-
-/* The answer about the epoch's key, with what to do if it holds something else. */
-static enum stock_status epoch_answer(struct stock *stock, enum stock_status status)
-{
-    return status != STOCK_INVALID
-               ? status
-               : stock_failed(
-                     stock, STOCK_INVALID,
-                     "%s: %s holds no epoch; an operator must delete this key (DEL %s): the "
-                     "next sale or PUT /lock makes a new epoch",
-                     stock_shown(stock), STOCK_EPOCH_KEY, STOCK_EPOCH_KEY);
 }
 
 enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoch)
@@ -269,7 +287,9 @@ enum stock_status stock_read_epoch(struct stock *stock, struct stock_epoch *epoc
                           "engine", "servers",       "identity"};
     *epoch = (struct stock_epoch){0};
     enum stock_status status = stock_command(stock, 7, argv, &reply);
-    return epoch_answer(stock, status == STOCK_OK ? to_epoch(stock, reply, epoch) : status);
+    if (status == STOCK_OK)
+        return to_epoch(stock, reply, epoch);
+    return status == STOCK_INVALID ? no_epoch(stock) : status;
 }
 
 enum stock_status stock_raise_epoch(struct stock *stock, uint64_t from, uint64_t above,
@@ -289,8 +309,8 @@ enum stock_status stock_raise_epoch(struct stock *stock, uint64_t from, uint64_t
                                         to->servers, to->identity, NULL},
                   &reply);
     if (status != STOCK_OK)
-        return epoch_answer(stock, status);
+        return status;
     *raised =
         reply->type == REDIS_REPLY_ARRAY && reply->elements == 6 && reply->element[5]->integer == 1;
-    return epoch_answer(stock, to_epoch(stock, reply, now));
+    return to_epoch(stock, reply, now);
 }

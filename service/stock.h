@@ -18,7 +18,7 @@ enum stock_status {
     STOCK_OK,
     STOCK_MISSING,      /* there is no such key */
     STOCK_INSUFFICIENT, /* fewer than asked for; nothing was written */
-    STOCK_INVALID,      /* the key holds no whole number; nothing was written */
+    STOCK_INVALID,      /* a key holds what it must not; nothing was written */
     STOCK_STALE,        /* the fence refused the token; nothing was written */
     STOCK_EPOCH,        /* the fence refused the epoch; nothing was written */
     STOCK_UNAVAILABLE,  /* the server was not reached, or refused; nothing was written */
@@ -49,8 +49,9 @@ struct stock_server *stock_server_new(const struct stock_options *options);
 /* Calls on_connection no more. */
 void stock_server_stop(struct stock_server *server);
 void stock_server_free(struct stock_server *server);
-/* The server's address without its login, the same for all spellings of the URL. "": the URL is not
- * valid. */
+/* The server's address without its login, with the port and the database that count if the URL has
+ * none. Other spellings have other names: another name of the host, another order of sentinels. "":
+ * the URL is not valid. */
 #define STOCK_SERVERS_MAX 512
 void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1]);
 /* Whether the two URLs name the same server, whatever their logins, databases and spellings. */
@@ -61,10 +62,9 @@ bool stock_server_is_same(const char *one, const char *two);
 /* A connection, used by one thread. It connects when it is used, and again after a failure. */
 struct stock;
 struct stock *stock_new(struct stock_server *server); /* NULL when out of memory */
-/* The same, for one of many workers: while it has no connection, it uses that of one that rests. */
+/* The same, for one of many workers: they share connections. It borrows one when it is used. */
 struct stock *stock_new_shared(struct stock_server *server);
-/* The worker begins to work, or rests; then it must not use it. Nothing if it is not shared. */
-void stock_wake(struct stock *stock);
+/* Returns what it has borrowed. Nothing if it is not shared. */
 void stock_rest(struct stock *stock);
 /* From now on this connection has another time-out than its server. */
 void stock_limit(struct stock *stock, int64_t timeout_ms);
@@ -106,11 +106,9 @@ struct stock_epoch {
     char identity[96]; /* of the server that gives the tokens; "": not known yet */
 };
 
-/* STOCK_OK: connected and logged in. */
+/* STOCK_OK: connected and logged in. A shared one does not wait for a new connection while others
+ * have one: it takes the first that is returned. See pool_take. */
 enum stock_status stock_connect(struct stock *stock);
-/* The same, for a shared one that is about to begin a sale: if all connections are in use, it makes
- * one more. If that fails, it waits for one of those; at most 100 ms, and then it connects. */
-enum stock_status stock_join(struct stock *stock);
 /* STOCK_OK: a shared one has a connection that another one made. STOCK_UNAVAILABLE: none came free
  * within 100 ms, or the time-out if that is less. */
 enum stock_status stock_borrow(struct stock *stock);
@@ -127,6 +125,8 @@ enum stock_status stock_takes_writes(struct stock *stock, const char *key);
 /* The same, but this key must be writable, and each attempt has the whole time-out.
  * STOCK_UNAVAILABLE also if the server may evict keys, and with them a lock or a stock. */
 enum stock_status stock_check(struct stock *stock, const char *key);
+/* After either: whether it failed only because too few replicas confirmed a write. */
+bool stock_is_unconfirmed(const struct stock *stock);
 /* From here on each command asks the replicas (WAIT, in the same write), if replicas_ack says so;
  * or no longer does. stock_is_confirmed: after a command with STOCK_OK, whether enough confirmed
  * it. If not, stock_error() says how many did. True if none was asked. */

@@ -3,9 +3,9 @@
  * See stock_redis.h.
  */
 #include "stock_redis.h"
-#include "stock_share.h"
 
 #include "../lock/redis/acks.h"
+#include "../lock/redis/pool.h"
 #include "../lock/redis/redis.h"
 #include "../lock/clock.h"
 
@@ -15,16 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHARED_MAX 2048 /* more than there are workers */
+#define BORROW_MS 100   /* much longer than a command takes at a healthy server */
+
 struct stock_server {
     struct redis_config config;
     struct server server; /* config's only server */
-    struct share share;   /* of the connections that are shared */
+    struct pool pool;     /* of the connections that workers share */
     void (*on_connection)(void *arg, bool works);
     void *on_connection_arg;
 };
 
 struct stock {
-    struct sharer sharer; /* with its connection */
+    struct redis *redis; /* NULL: it shares, and has borrowed none */
     struct stock_server *server;
     bool shares; /* see stock_new_shared */
     int64_t timeout_ms;
@@ -32,6 +35,7 @@ struct stock {
     bool refused;                        /* see stock_refused */
     bool asks_replicas;                  /* see stock_ask_replicas */
     struct acks acks;                    /* of the latest command */
+    bool unconfirmed;                    /* see stock_is_unconfirmed */
     uint64_t pinned;                     /* see stock_pin; 0: to no master */
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
@@ -54,7 +58,7 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     struct stock_server *server = calloc(1, sizeof *server);
     if (server == NULL)
         return NULL;
-    share_init(&server->share);
+    bool complete = pool_init(&server->pool, &server->config, SHARED_MAX);
     server->config.servers = &server->server;
     server->config.connect_timeout_ms = options->timeout_ms;
     server->config.command_timeout_ms = options->timeout_ms;
@@ -66,8 +70,8 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->config.outages.arg = server;
     server->on_connection = options->on_connection;
     server->on_connection_arg = options->on_connection_arg;
-    if (redis_add_server(&server->config, options->url, options->sentinel_user,
-                         options->sentinel_password) == DLOCK_OK)
+    if (complete && redis_add_server(&server->config, options->url, options->sentinel_user,
+                                     options->sentinel_password) == DLOCK_OK)
         return server;
     stock_server_free(server);
     return NULL;
@@ -82,8 +86,8 @@ void stock_server_free(struct stock_server *server)
 {
     if (server == NULL)
         return;
+    pool_destroy(&server->pool);
     redis_free_servers(&server->config);
-    share_destroy(&server->share);
     free(server);
 }
 
@@ -116,45 +120,51 @@ bool stock_server_is_same(const char *one, const char *two)
     return same;
 }
 
-struct stock *stock_new(struct stock_server *server)
+struct stock *stock_new_shared(struct stock_server *server)
 {
     struct stock *stock = calloc(1, sizeof *stock);
-    if (stock == NULL || (stock->sharer.redis = redis_new(&server->config)) == NULL) {
-        free(stock);
+    if (stock == NULL)
         return NULL;
-    }
     stock->server = server;
+    stock->shares = true;
     stock->timeout_ms = server->config.command_timeout_ms;
     stock->end_fd = -1;
     return stock;
 }
 
-struct stock *stock_new_shared(struct stock_server *server)
+struct stock *stock_new(struct stock_server *server)
 {
-    struct stock *stock = stock_new(server);
-    if (stock != NULL)
-        stock->shares = true;
+    struct stock *stock = stock_new_shared(server);
+    if (stock == NULL || (stock->redis = redis_new(&server->config)) == NULL) {
+        free(stock);
+        return NULL;
+    }
+    stock->shares = false;
     return stock;
 }
 
-void stock_wake(struct stock *stock)
+/* An attempt to connect that this call left unfinished would tell a later call an old state. */
+static void leave_attempt(struct stock *stock)
 {
-    if (stock->shares)
-        share_wake(&stock->server->share, &stock->sharer);
+    if (!redis_up(stock->redis))
+        redis_disconnect(stock->redis);
 }
 
 void stock_rest(struct stock *stock)
 {
-    if (stock->shares)
-        share_rest(&stock->server->share, &stock->sharer);
+    if (!stock->shares || stock->redis == NULL)
+        return;
+    leave_attempt(stock);
+    pool_give(&stock->server->pool, stock->redis);
+    stock->redis = NULL;
 }
 
 void stock_free(struct stock *stock)
 {
     if (stock == NULL)
         return;
-    stock_wake(stock); /* nobody else uses its connection any more */
-    redis_free(stock->sharer.redis);
+    stock_rest(stock);
+    redis_free(stock->redis);
     free(stock);
 }
 
@@ -170,7 +180,7 @@ void stock_end_by(struct stock *stock, int fd)
 
 bool stock_is_connected(const struct stock *stock)
 {
-    return redis_up(stock->sharer.redis);
+    return stock->redis != NULL && redis_up(stock->redis);
 }
 
 const char *stock_code(const struct stock *stock)
@@ -223,59 +233,40 @@ static bool is_refusal(dlock_status status, const char *reason)
            (status == DLOCK_UNREACHABLE && strstr(reason, ": ERR max number of clients") != NULL);
 }
 
-/* Starts a new attempt instead of continuing one that an earlier call left unfinished. So the
- * result tells the current state. */
-static enum stock_status connect_alone(struct stock *stock)
-{
-    if (!redis_up(stock->sharer.redis))
-        redis_disconnect(stock->sharer.redis);
-    dlock_status status = redis_ready(stock->sharer.redis, deadline_ns(stock), stock->end_fd);
-    stock->refused = is_refusal(status, dlock_error()) &&
-                     !redis_refused_for_now(stock->sharer.redis); /* no master now: it is away */
-    if (status == DLOCK_OK)
-        return STOCK_OK;
-    stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
-    return STOCK_UNAVAILABLE;
-}
-
-static enum stock_status connect_or_share(struct stock *stock, bool grows)
-{
-    struct share *share = &stock->server->share;
-    while (stock->shares && !redis_up(stock->sharer.redis)) {
-        const enum share_next next = share_find(share, &stock->sharer, grows, stock->timeout_ms);
-        if (next == SHARE_TAKEN)
-            break;
-        enum stock_status status = connect_alone(stock);
-        share_connected(share, &stock->sharer, status == STOCK_OK);
-        if (status == STOCK_OK || next == SHARE_CONNECT)
-            return status;
-    }
-    return connect_alone(stock);
-}
-
+/* One that shares gives up a connection that has broken: another one may be there. */
 enum stock_status stock_connect(struct stock *stock)
 {
-    return connect_or_share(stock, false);
+    dlock_status status = DLOCK_OK;
+    if (!stock->shares) {
+        leave_attempt(stock);
+        status = redis_ready(stock->redis, deadline_ns(stock), stock->end_fd);
+    } else if (stock->redis == NULL ||
+               !redis_still_up(stock->redis, deadline_ns(stock), stock->end_fd)) {
+        stock_rest(stock);
+        status =
+            pool_take(&stock->server->pool, NULL, deadline_ns(stock), stock->end_fd, &stock->redis);
+    }
+    stock->refused = is_refusal(status, dlock_error()) &&
+                     !redis_refused_for_now(stock->redis); /* no master now: it is away */
+    return status == DLOCK_OK ? STOCK_OK
+                              : stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
 }
 
 enum stock_status stock_borrow(struct stock *stock)
 {
-    if (!redis_up(stock->sharer.redis) &&
-        share_find(&stock->server->share, &stock->sharer, false, stock->timeout_ms) != SHARE_TAKEN)
-        return stock_failed(stock, STOCK_UNAVAILABLE, "%s: no connection that exists is free",
-                            stock_shown(stock));
-    return STOCK_OK;
-}
-
-enum stock_status stock_join(struct stock *stock)
-{
-    return connect_or_share(stock, true);
+    if (stock->redis == NULL)
+        pool_take_up(&stock->server->pool, min_ns(deadline_ns(stock), mono_deadline_ns(BORROW_MS)),
+                     stock->end_fd, &stock->redis);
+    return stock->redis != NULL
+               ? STOCK_OK
+               : stock_failed(stock, STOCK_UNAVAILABLE, "%s: no connection that exists is free",
+                              stock_shown(stock));
 }
 
 static void stock_redis_note_broken(struct stock *stock)
 {
     struct connection_id broken = {.id = 0};
-    redis_broken_connection(stock->sharer.redis, 0, &broken);
+    redis_broken_connection(stock->redis, 0, &broken);
     stock->lost.id = broken.id;
     stock->lost.process = broken.process;
 }
@@ -285,15 +276,15 @@ static void stock_redis_note_broken(struct stock *stock)
 static enum stock_status stock_redis_exchange(struct stock *stock, int argc,
                                               const char *const *argv, const redisReply **reply)
 {
-    redis_begin(stock->sharer.redis);
-    redis_append(stock->sharer.redis, 0, argc, argv, NULL);
+    redis_begin(stock->redis);
+    redis_append(stock->redis, 0, argc, argv, NULL);
     const int64_t ends_ns = deadline_ns(stock);
     stock->acks = (struct acks){0};
     if (stock->asks_replicas)
-        acks_append(&stock->acks, stock->sharer.redis, 1, ends_ns, ACKS_ALWAYS);
-    dlock_status status = redis_gather(stock->sharer.redis, ends_ns, stock->end_fd);
-    acks_take(&stock->acks, stock->sharer.redis);
-    *reply = status == DLOCK_OK ? redis_reply(stock->sharer.redis, 0, 0) : NULL;
+        acks_append(&stock->acks, stock->redis, 1, ends_ns, ACKS_ALWAYS);
+    dlock_status status = redis_gather(stock->redis, ends_ns, stock->end_fd);
+    acks_take(&stock->acks, stock->redis);
+    *reply = status == DLOCK_OK ? redis_reply(stock->redis, 0, 0) : NULL;
     if (*reply != NULL)
         return STOCK_OK;
     const bool sent = status == DLOCK_UNKNOWN;
@@ -319,6 +310,12 @@ static enum stock_status status_of(const char *error)
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 
+/* The token in the text; 0: there is none. UINT64_MAX: no lock has given it. */
+static uint64_t to_token(const char *text)
+{
+    return strtod(text, NULL) > STOCK_MOST ? UINT64_MAX : strtoull(text, NULL, 10);
+}
+
 /* Keeps the parts of an error reply that are asked for later. They cannot be taken from
  * stock->error. That text may be cut off, and begins with a host's name, which may be any word. */
 static enum stock_status take_refusal(struct stock *stock, const char *error)
@@ -327,14 +324,14 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
     const char *last_word = strrchr(error, ' ');
     snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(error, " "), error);
     if (status == STOCK_STALE)
-        stock->newest = last_word != NULL ? strtoull(last_word, NULL, 10) : 0;
+        stock->newest = last_word != NULL ? to_token(last_word) : 0;
     stock_failed(stock, status, "%s: %s", stock_shown(stock), error);
     return status;
 }
 
 uint64_t stock_master(const struct stock *stock)
 {
-    return redis_generation(stock->sharer.redis, 0);
+    return stock->redis != NULL ? redis_generation(stock->redis, 0) : 0;
 }
 
 void stock_pin(struct stock *stock, uint64_t master)
@@ -380,23 +377,100 @@ bool stock_is_confirmed(struct stock *stock)
     return stock->acks.status == DLOCK_OK;
 }
 
+/* ---- Scripts --------------------------------------------------------------------------------- */
+
+#define FAULT_MAX 96
+
+static bool is_token_key(const char *key)
+{
+    const char *last = strrchr(key, ':');
+    return strncmp(key, "dlock:token", 11) == 0 || (last != NULL && strcmp(last, ":fence") == 0);
+}
+
+/* What the server says about the key, if it is of that type; else NULL. */
+static const redisReply *ask_about(struct stock *stock, const char *command, const char *key,
+                                   int type)
+{
+    const redisReply *reply;
+    stock_command(stock, 2, (const char *const[]){command, key}, &reply);
+    return reply != NULL && reply->type == type ? reply : NULL;
+}
+
+/* Whether the key is why a script was refused. what: what is wrong with it. */
+static bool is_at_fault(struct stock *stock, const char *key, char what[FAULT_MAX])
+{
+    const char *needs = strcmp(key, STOCK_EPOCH_KEY) == 0 ? "hash" : "string";
+    const redisReply *reply = ask_about(stock, "TYPE", key, REDIS_REPLY_STATUS);
+    if (reply == NULL || strcmp(reply->str, "none") == 0)
+        return false;
+    snprintf(what, FAULT_MAX, "is a %.20s, where a %s is needed", reply->str, needs);
+    if (strcmp(reply->str, needs) != 0)
+        return true;
+    reply = is_token_key(key) ? ask_about(stock, "GET", key, REDIS_REPLY_STRING) : NULL;
+    if (reply == NULL)
+        return false;
+    const char *last = strrchr(reply->str, ' ');
+    last = last != NULL ? last + 1 : reply->str;
+    snprintf(what, FAULT_MAX, "holds %.30s, above all tokens that a lock gives", last);
+    return to_token(last) == UINT64_MAX;
+}
+
+static void say_cure(const char *key, char *text, size_t size)
+{
+    static const char tokens[] = "dlock:token";
+    const size_t prefix = strlen(tokens);
+    if (strcmp(key, STOCK_EPOCH_KEY) == 0)
+        snprintf(text, size, "delete it (DEL %s): the next sale or PUT /lock makes a new epoch",
+                 key);
+    else if (strncmp(key, tokens, prefix) == 0) /* the next token is above both */
+        snprintf(text, size, "delete it and its note (DEL %.100s dlock:grant%.100s)", key,
+                 key + prefix);
+    else
+        snprintf(text, size, is_token_key(key) ? "delete it (DEL %.100s)" : "look at it", key);
+}
+
+/* A script's error names no key. Finds the one that an operator must mend, if there is one. Then
+ * the status is STOCK_INVALID, because to wait does not help. argv: as of stock_run. */
+static enum stock_status find_fault(struct stock *stock, enum stock_status status,
+                                    const char *const *argv)
+{
+    const bool asks_replicas = stock->asks_replicas;
+    const int count = atoi(argv[0]);
+    const char *key = NULL;
+    char said[STOCK_ERROR_MAX], what[FAULT_MAX], cure[STOCK_ERROR_MAX / 2];
+    if (!(status == STOCK_INVALID && strcmp(stock->code, "WRONGTYPE") == 0) &&
+        !(status == STOCK_STALE && stock->newest == UINT64_MAX))
+        return status;
+    snprintf(said, sizeof said, "%s", stock->error);
+    stock_ask_replicas(stock, false);
+    for (int i = 1; i <= count && key == NULL; i++)
+        key = is_at_fault(stock, argv[i], what) ? argv[i] : NULL;
+    stock_ask_replicas(stock, asks_replicas);
+    if (key == NULL)
+        return stock_failed(stock, status, "%s", said);
+    say_cure(key, cure, sizeof cure);
+    return stock_failed(stock, STOCK_INVALID, "%s: %.100s %s; an operator must %s",
+                        stock_shown(stock), key, what, cure);
+}
+
 enum stock_status stock_run(struct stock *stock, const struct script *script,
                             const char *const *argv, const redisReply **reply)
 {
     const char *command[COMMAND_WORDS_MAX];
     int argc = script_command(command, script, argv, false);
     enum stock_status status = stock_command(stock, argc, command, reply);
-    if (status != STOCK_UNAVAILABLE || strcmp(stock->code, "NOSCRIPT") != 0)
-        return status;
-    argc = script_command(command, script, argv, true);
-    return stock_command(stock, argc, command, reply);
+    if (status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOSCRIPT") == 0) {
+        argc = script_command(command, script, argv, true);
+        status = stock_command(stock, argc, command, reply);
+    }
+    return find_fault(stock, status, argv);
 }
 
 /* ---- Uncertain outcomes ---------------------------------------------------------------------- */
 
 enum stock_status stock_unreadable(struct stock *stock)
 {
-    redis_distrust(stock->sharer.redis, 0);
+    redis_distrust(stock->redis, 0);
     stock_redis_note_broken(stock);
     return stock_failed(stock, STOCK_LOST, "%s: the reply to a write cannot be read",
                         stock_shown(stock));
@@ -412,7 +486,7 @@ enum stock_status stock_kill_broken(struct stock *stock, const struct stock_brok
     struct connection_id broken = {.id = of->id, .process = of->process};
     if (stock_connect(stock) != STOCK_OK)
         return STOCK_UNAVAILABLE;
-    switch (redis_kill_broken(stock->sharer.redis, &broken, deadline_ns(stock), stock->end_fd)) {
+    switch (redis_kill_broken(stock->redis, &broken, deadline_ns(stock), stock->end_fd)) {
     case KILL_DONE:
         return STOCK_OK;
     case KILL_UNANSWERED:
@@ -478,6 +552,7 @@ static enum stock_status stock_redis_touch(struct stock *stock, const char *key)
     const char *words[] = {"SETRANGE", key, "0", ""};
     const bool was_idle = stock_is_connected(stock);
     const redisReply *reply;
+    stock->unconfirmed = false;
     enum stock_status status = stock_command(stock, 4, words, &reply);
     if (was_idle && !stock_is_connected(stock))
         status = stock_command(stock, 4, words, &reply);
@@ -490,11 +565,11 @@ static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
     char asked[64];
     const redisReply *reply;
     const int64_t timeout_ms = stock->timeout_ms;
-    if (acks_needed(stock->sharer.redis) == 0)
+    if (acks_needed(stock->redis) == 0)
         return STOCK_OK;
     snprintf(asked, sizeof asked, "%s:acks", key);
     /* So they may take as long as after a sale's write. */
-    stock->timeout_ms = redis_config_of(stock->sharer.redis)->command_timeout_ms;
+    stock->timeout_ms = redis_config_of(stock->redis)->command_timeout_ms;
     stock_ask_replicas(stock, true);
     enum stock_status status =
         stock_command(stock, 5, (const char *const[]){"SET", asked, "", "PX", "1000"}, &reply);
@@ -503,9 +578,13 @@ static enum stock_status stock_redis_ask(struct stock *stock, const char *key)
     if (status == STOCK_UNAVAILABLE && strcmp(stock->code, "NOPERM") == 0)
         stock_failed(stock, status, "%s: its user may not SET %s, by which replicas are asked",
                      stock_shown(stock), asked);
-    if (status != STOCK_OK || stock_is_confirmed(stock))
-        return status;
-    return STOCK_UNAVAILABLE; /* stock_error() says why */
+    stock->unconfirmed = status == STOCK_OK && !stock_is_confirmed(stock);
+    return stock->unconfirmed ? STOCK_UNAVAILABLE : status; /* stock_error() says why */
+}
+
+bool stock_is_unconfirmed(const struct stock *stock)
+{
+    return stock->unconfirmed;
 }
 
 enum stock_status stock_takes_writes(struct stock *stock, const char *key)

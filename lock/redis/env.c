@@ -36,10 +36,8 @@ dlock_status env_begin(struct dlock *lock, int64_t limit_ns, int64_t ends_ns, in
     int64_t latest_ns = min_ns(min_ns(limit_ns, ends_ns), mono_deadline_ns(bound_ms(client)));
     env_init(lock, ends_ns, env);
     loop_may_block(&client->loop);
-    dlock_status status = pool_take(&redis_of(client)->pool, wanted, latest_ns, &env->redis);
-    if (status != DLOCK_OK)
-        return status;
-    status = redis_ready(env->redis, latest_ns, cancel_fd);
+    dlock_status status =
+        pool_take(&redis_of(client)->pool, wanted, latest_ns, cancel_fd, &env->redis);
     env->transient = status == DLOCK_REFUSED && redis_refused_for_now(env->redis);
     return status;
 }

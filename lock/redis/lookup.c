@@ -7,10 +7,14 @@
 #include "thread.h"
 
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#define THREADS_MAX 64 /* of the process: a resolver that hangs keeps them */
+static _Atomic int threads;
 
 struct lookup {
     char *host;
@@ -65,7 +69,20 @@ static void *lookup_run(void *arg)
     int error = lookup_look(lookup->host, lookup->port, 0, &found);
     lookup_answer(lookup, error, &found);
     lookup_leave(lookup);
+    atomic_fetch_sub(&threads, 1);
     return NULL;
+}
+
+static bool run_apart(struct lookup *lookup)
+{
+    pthread_t thread;
+    bool begun =
+        atomic_fetch_add(&threads, 1) < THREADS_MAX && thread_begin(&thread, lookup_run, lookup);
+    if (begun)
+        pthread_detach(thread);
+    else
+        atomic_fetch_sub(&threads, 1);
+    return begun;
 }
 
 struct lookup *lookup_promise(void)
@@ -84,17 +101,14 @@ struct lookup *lookup_promise(void)
 
 struct lookup *lookup_begin(const char *host, const char *port)
 {
-    pthread_t thread;
     struct lookup *lookup = lookup_promise();
     if (lookup == NULL)
         return NULL;
     lookup->host = strdup(host);
     lookup->port = strdup(port);
     lookup->users = 2; /* the caller and the thread */
-    if (lookup->host != NULL && lookup->port != NULL && thread_begin(&thread, lookup_run, lookup)) {
-        pthread_detach(thread);
+    if (lookup->host != NULL && lookup->port != NULL && run_apart(lookup))
         return lookup;
-    }
     lookup->users = 1;
     lookup_leave(lookup);
     return NULL;

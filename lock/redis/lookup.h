@@ -28,7 +28,8 @@ int lookup_numeric(const char *host, const char *port, struct addresses *address
 /* One look-up, shared by its callers and its thread. The last one to leave frees it. */
 struct lookup;
 
-/* Starts a look-up, and joins the caller to it. NULL: no thread, descriptor or memory is left. */
+/* Starts a look-up, and joins the caller to it. NULL: no thread, descriptor or memory is left, or
+ * 64 look-ups of this process run. */
 struct lookup *lookup_begin(const char *host, const char *port);
 /* A look-up without a thread: somebody else finds the addresses, and calls lookup_answer once. */
 struct lookup *lookup_promise(void);

@@ -8,6 +8,7 @@
 #include "script.h"
 #include "status.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +28,8 @@ bool pool_init(struct pool *pool, struct redis_config *config, size_t max)
     *pool = (struct pool){.config = config, .max = max};
     pool->idle = calloc(max, sizeof *pool->idle);
     STAILQ_INIT(&pool->errands);
+    TAILQ_INIT(&pool->queue);
     pthread_mutex_init(&pool->mutex, NULL);
-    cond_init(&pool->returned);
     return pool->idle != NULL;
 }
 
@@ -54,24 +55,20 @@ void pool_destroy(struct pool *pool)
     while (!STAILQ_EMPTY(&pool->errands))
         free(take_errand(pool, STAILQ_FIRST(&pool->errands)->redis));
     pthread_mutex_destroy(&pool->mutex);
-    pthread_cond_destroy(&pool->returned);
 }
 
-static bool is_idle(const struct pool *pool, const struct redis *redis)
-{
-    for (size_t i = 0; i < pool->idle_count; i++)
-        if (pool->idle[i] == redis)
-            return true;
-    return false;
-}
+/* ---- Lending --------------------------------------------------------------------------------- */
 
-/* Takes one of the idle connections. */
-static struct redis *pool_pick(struct pool *pool, const struct redis *wanted)
+#define STEP_MS 1     /* how long a caller in the queue goes on connecting one more */
+#define LOOK_MS 10    /* the pause after such a step */
+#define CANCEL_MS 100 /* how often a caller in the queue looks whether it is cancelled */
+#define PAUSE_MS 1000 /* after an attempt to connect one more that failed */
+#define LAST_MS 50    /* at least, for a caller to connect one after it has waited in vain */
+
+/* The functions below are called with the mutex held, up to pool_await. */
+
+static struct redis *pool_pick(struct pool *pool, size_t place)
 {
-    size_t place = pool->idle_count - 1;
-    for (size_t i = 0; wanted != NULL && i < pool->idle_count; i++)
-        if (pool->idle[i] == wanted)
-            place = i;
     struct redis *redis = pool->idle[place];
     pool->idle_count--;
     memmove(pool->idle + place, pool->idle + place + 1,
@@ -79,55 +76,226 @@ static struct redis *pool_pick(struct pool *pool, const struct redis *wanted)
     return redis;
 }
 
-dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
-                       struct redis **redis)
+/* Connected ones are lent first. Below them, the one that was put last comes first: its attempt to
+ * connect is the latest. */
+static void pool_put(struct pool *pool, struct redis *redis)
 {
-    struct timespec deadline = timespec_of(deadline_ns);
-    int waited = 0;
-    *redis = NULL;
-    pthread_mutex_lock(&pool->mutex);
-    while (pool->idle_count == 0 && pool->made == pool->max && waited == 0)
-        waited = pthread_cond_timedwait(&pool->returned, &pool->mutex, &deadline);
-    bool may_create = false;
-    if (pool->idle_count > 0)
-        *redis = pool_pick(pool, wanted);
-    else if (pool->made < pool->max) {
-        pool->made++;
-        may_create = true;
-    }
-    pthread_mutex_unlock(&pool->mutex);
-    if (*redis != NULL)
-        return DLOCK_OK;
-    if (!may_create)
-        return fail(DLOCK_LIMIT, "all %zu connections (connections_max) are in use", pool->max);
-    *redis = redis_new(pool->config);
-    if (*redis != NULL)
-        return DLOCK_OK;
-    pthread_mutex_lock(&pool->mutex);
-    pool->made--;
-    pthread_cond_signal(&pool->returned); /* a waiter may make one */
-    pthread_mutex_unlock(&pool->mutex);
-    return fail(DLOCK_NO_MEMORY, "out of memory");
+    size_t place = redis_up(redis) ? pool->idle_count : 0;
+    memmove(pool->idle + place + 1, pool->idle + place,
+            (pool->idle_count - place) * sizeof *pool->idle);
+    pool->idle[place] = redis;
+    pool->idle_count++;
 }
 
-struct redis *pool_take_up(struct pool *pool)
+static size_t pool_find(const struct pool *pool, const struct redis *redis, size_t otherwise)
+{
+    for (size_t i = 0; redis != NULL && i < pool->idle_count; i++)
+        if (pool->idle[i] == redis)
+            return i;
+    return otherwise;
+}
+
+static void wake_first(struct pool *pool)
+{
+    if (!TAILQ_EMPTY(&pool->queue))
+        pthread_cond_signal(&TAILQ_FIRST(&pool->queue)->woken);
+}
+
+/* A caller that needs one again at once must not take it from one in the queue. */
+static void hand_on(struct pool *pool, struct redis *redis)
+{
+    struct taker *first = redis_up(redis) ? TAILQ_FIRST(&pool->queue) : NULL;
+    if (first == NULL) {
+        pool_put(pool, redis);
+        wake_first(pool); /* it may have to connect this one */
+        return;
+    }
+    TAILQ_REMOVE(&pool->queue, first, in_queue);
+    first->given = redis;
+    pthread_cond_signal(&first->woken);
+}
+
+/* An idle connection that is connected; NULL: there is none. */
+static struct redis *pick_up(struct pool *pool, const struct redis *wanted)
+{
+    const size_t top = pool->idle_count - 1;
+    if (pool->idle_count == 0 || !redis_up(pool->idle[top]))
+        return NULL;
+    const size_t place = pool_find(pool, wanted, top);
+    return pool_pick(pool, redis_up(pool->idle[place]) ? place : top);
+}
+
+/* One that must be connected; NULL: `max` are lent, or no memory is left. */
+static struct redis *pick_down(struct pool *pool, const struct redis *wanted)
 {
     struct redis *redis = NULL;
+    if (pool->idle_count > 0)
+        redis = pool_pick(pool, pool_find(pool, wanted, 0));
+    else if (pool->made < pool->max && (redis = redis_new(pool->config)) != NULL)
+        pool->made++;
+    pool->connecting += redis != NULL;
+    return redis;
+}
+
+/* Goes on connecting one more; one caller at a time does. NULL: it is not connected. The mutex is
+ * free meanwhile. */
+static struct redis *pool_grow(struct pool *pool)
+{
+    struct redis *redis = mono_ns() >= pool->grow_ns ? pick_down(pool, NULL) : NULL;
+    if (redis == NULL)
+        return NULL;
+    pool->grow_ns = INT64_MAX;
+    pthread_mutex_unlock(&pool->mutex);
+    redis_ready(redis, mono_deadline_ns(STEP_MS), -1);
     pthread_mutex_lock(&pool->mutex);
-    if (pool->idle_count > 0 && redis_up(pool->idle[pool->idle_count - 1]))
-        redis = pool->idle[--pool->idle_count];
+    pool->connecting--;
+    pool->grow_ns = redis_up(redis)           ? 0
+                    : redis_connecting(redis) ? mono_deadline_ns(LOOK_MS)
+                                              : mono_deadline_ns(PAUSE_MS);
+    if (redis_up(redis))
+        return redis;
+    pool_put(pool, redis);
+    return NULL;
+}
+
+/* Whether others have a connection that may come back soon. */
+static bool pool_has_lent(const struct pool *pool)
+{
+    return pool->made > pool->idle_count + pool->connecting;
+}
+
+static void sleep_in_queue(struct pool *pool, struct taker *taker, int64_t deadline_ns)
+{
+    const bool may_grow = pool->idle_count > 0 || pool->made < pool->max;
+    const int64_t look_ns = mono_deadline_ns(may_grow ? LOOK_MS : CANCEL_MS);
+    const struct timespec until = timespec_of(min_ns(deadline_ns, look_ns));
+    pthread_cond_timedwait(&taker->woken, &pool->mutex, &until);
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    return poll(&polled, 1, 0) > 0;
+}
+
+/* How long a caller that has waited may connect: an attempt says why none can be made. */
+static int64_t last_ns(int64_t hopes_until_ns)
+{
+    return max_ns(hopes_until_ns, mono_deadline_ns(LAST_MS));
+}
+
+/* Waits in the queue for a connection that is returned, while one more is connected; no longer than
+ * it would take to connect one. If none may come back, or it is late, takes one that is not
+ * connected: *connect_by_ns says until when the caller may connect it.
+ * connect_by_ns NULL, for a renewal: takes no such one, waits until the deadline, and is the first
+ * in the queue. NULL: there is none. */
+static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
+                              int wake_fd, int64_t *connect_by_ns)
+{
+    struct taker taker = {.given = NULL};
+    struct redis *redis = NULL;
+    const bool renews = connect_by_ns == NULL;
+    const int64_t hopes_until_ns =
+        renews ? deadline_ns
+               : min_ns(deadline_ns, mono_deadline_ns(pool->config->connect_timeout_ms));
+    bool hoped = false;
+    cond_init(&taker.woken);
+    if (renews)
+        TAILQ_INSERT_HEAD(&pool->queue, &taker, in_queue);
+    else
+        TAILQ_INSERT_TAIL(&pool->queue, &taker, in_queue);
+    while (taker.given == NULL) {
+        const bool late = mono_ns() >= deadline_ns || is_readable(wake_fd);
+        const bool hopes = !late && mono_ns() < hopes_until_ns && pool_has_lent(pool) &&
+                           (renews || pool->config->server_count == 1);
+        if (hopes)
+            redis = pool_grow(pool);
+        else if (!renews && (redis = pick_down(pool, wanted)) != NULL)
+            *connect_by_ns = hoped ? min_ns(deadline_ns, last_ns(hopes_until_ns)) : deadline_ns;
+        if (redis != NULL || late || (renews && !hopes))
+            break;
+        hoped |= hopes;
+        if (taker.given == NULL)
+            sleep_in_queue(pool, &taker, hopes ? hopes_until_ns : deadline_ns);
+    }
+    if (taker.given == NULL) {
+        TAILQ_REMOVE(&pool->queue, &taker, in_queue);
+        wake_first(pool); /* it may connect one more now */
+    } else if (redis != NULL) {
+        hand_on(pool, redis);
+    }
+    pthread_cond_destroy(&taker.woken);
+    return taker.given != NULL ? taker.given : redis;
+}
+
+/* Lends one that is connected, unless it sets *connect_by_ns. NULL: there is none. */
+static struct redis *pool_await(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
+                                int wake_fd, int64_t *connect_by_ns)
+{
+    pthread_mutex_lock(&pool->mutex);
+    struct redis *redis = pick_up(pool, wanted);
+    if (redis == NULL)
+        redis = queue_up(pool, wanted, deadline_ns, wake_fd, connect_by_ns);
     pthread_mutex_unlock(&pool->mutex);
     return redis;
 }
+
+static dlock_status say_none(struct pool *pool, int wake_fd)
+{
+    pthread_mutex_lock(&pool->mutex);
+    const bool is_full = pool->made == pool->max;
+    pthread_mutex_unlock(&pool->mutex);
+    if (is_readable(wake_fd))
+        return fail(DLOCK_CANCELLED, "cancelled while waiting for a connection");
+    if (!is_full)
+        return fail(DLOCK_NO_MEMORY, "out of memory");
+    return fail(DLOCK_LIMIT, "all %zu connections (connections_max) are in use", pool->max);
+}
+
+dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
+                       int wake_fd, struct redis **redis)
+{
+    const bool several = pool->config->server_count > 1;
+    int64_t connect_by_ns = 0;
+    while ((*redis = pool_await(pool, wanted, deadline_ns, wake_fd, &connect_by_ns)) != NULL) {
+        if (several || connect_by_ns != 0)
+            break;
+        if (redis_still_up(*redis, deadline_ns, wake_fd))
+            return DLOCK_OK;
+        pool_give(pool, *redis);
+    }
+    if (*redis == NULL)
+        return say_none(pool, wake_fd);
+    if (connect_by_ns == 0)
+        return redis_ready(*redis, deadline_ns, wake_fd);
+    dlock_status status = redis_ready(*redis, connect_by_ns, wake_fd);
+    pthread_mutex_lock(&pool->mutex);
+    pool->connecting--;
+    pthread_mutex_unlock(&pool->mutex);
+    return status;
+}
+
+dlock_status pool_take_up(struct pool *pool, int64_t deadline_ns, int wake_fd, struct redis **redis)
+{
+    *redis = pool_await(pool, NULL, deadline_ns, wake_fd, NULL);
+    if (*redis != NULL)
+        return DLOCK_OK;
+    return is_readable(wake_fd) ? DLOCK_CANCELLED : DLOCK_LIMIT;
+}
+
+/* ---- Returning ------------------------------------------------------------------------------- */
 
 /* It stays in its place, with the mutex held: a call that found no idle connection would make
  * another one. */
 void pool_catch_up(struct pool *pool, const struct redis *redis)
 {
     pthread_mutex_lock(&pool->mutex);
-    for (size_t i = 0; i < pool->idle_count; i++)
-        if (pool->idle[i] == redis)
-            redis_catch_up(pool->idle[i]);
+    const size_t place = pool_find(pool, redis, pool->idle_count);
+    if (place < pool->idle_count) {
+        redis_catch_up(pool->idle[place]);
+        if (!redis_up(pool->idle[place])) /* connected ones are lent first */
+            pool_put(pool, pool_pick(pool, place));
+    }
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -154,13 +322,7 @@ void pool_give(struct pool *pool, struct redis *redis)
         run_errand(redis, errand);
         pthread_mutex_lock(&pool->mutex);
     }
-    size_t slot = pool->idle_count++;
-    if (!redis_up(redis)) { /* at the bottom, so that connected ones are taken first */
-        memmove(pool->idle + 1, pool->idle, slot * sizeof *pool->idle);
-        slot = 0;
-    }
-    pool->idle[slot] = redis;
-    pthread_cond_signal(&pool->returned);
+    hand_on(pool, redis);
     pthread_mutex_unlock(&pool->mutex);
 }
 
@@ -197,8 +359,9 @@ void pool_send_later(struct pool *pool, const struct redis *redis, uint32_t serv
         pool->errand_count++;
         errand = NULL;
     }
-    if (is_idle(pool, redis)) /* it came back meanwhile */
-        idle = pool_pick(pool, redis);
+    const size_t place = pool_find(pool, redis, pool->idle_count);
+    if (place < pool->idle_count) /* it came back meanwhile */
+        idle = pool_pick(pool, place);
     pthread_mutex_unlock(&pool->mutex);
     free(errand);
     if (idle != NULL)

@@ -9,27 +9,44 @@
 
 struct errand;
 
+/* A caller that waits for a connection. */
+struct taker {
+    TAILQ_ENTRY(taker) in_queue;
+    pthread_cond_t woken;
+    struct redis *given; /* another caller has returned it */
+};
+
 struct pool {
     struct redis_config *config;
     pthread_mutex_t mutex; /* protects what is below */
     STAILQ_HEAD(, errand) errands;
     size_t errand_count;
-    pthread_cond_t returned;
+    TAILQ_HEAD(takers, taker) queue; /* callers that wait; the first is served next */
     struct redis **idle;
     size_t idle_count;
     size_t made;
     size_t max;
+    size_t connecting; /* lent to be connected */
+    int64_t grow_ns;   /* CLOCK_MONOTONIC: no caller in the queue connects one more before */
 };
 
 bool pool_init(struct pool *pool, struct redis_config *config, size_t max);
 void pool_destroy(struct pool *pool);
 
-/* Lends a connection: `wanted`, if it is idle. Makes one if all are lent and fewer than `max`
- * exist. OK; LIMIT: all were still lent at the deadline; NO_MEMORY. */
+/* Lends a connection, connected as by redis_ready: `wanted` if it is idle and connected; else
+ * another such one; else one that it connects, if fewer than `max` exist. With one server it does
+ * not wait for a new connection while others are lent. It waits in the queue for the first that is
+ * returned, for connect_timeout_ms at most. The callers in the queue connect one more meanwhile. So
+ * if no connection can be made, those that exist serve all callers.
+ * LIMIT: all were still lent at the deadline; NO_MEMORY; CANCELLED: wake_fd is readable. *redis may
+ * be NULL then. Otherwise what redis_ready says. If *redis is not NULL, it must be returned. */
 dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
-                       struct redis **redis);
-/* Lends one that is idle and connected; NULL: there is none. */
-struct redis *pool_take_up(struct pool *pool);
+                       int wake_fd, struct redis **redis);
+/* Lends one that is connected, for a renewal. While others are lent, it is the first in the queue
+ * for one, until the deadline, or until wake_fd is readable. OK; LIMIT: there is none; CANCELLED.
+ * The thread's sentence is not set. */
+dlock_status pool_take_up(struct pool *pool, int64_t deadline_ns, int wake_fd,
+                          struct redis **redis);
 void pool_give(struct pool *pool, struct redis *redis);
 /* Takes the late replies that have come on that connection, if it is idle. Else its borrower does.
  * Does not wait. */

@@ -77,6 +77,11 @@ static bool all_connected(const struct redis *redis, void *arg)
     return true;
 }
 
+bool redis_connecting(const struct redis *redis)
+{
+    return !all_connected(redis, NULL);
+}
+
 size_t redis_count_up(const struct redis *redis)
 {
     size_t up = 0;
@@ -85,14 +90,14 @@ size_t redis_count_up(const struct redis *redis)
     return up;
 }
 
-static bool are_most_up(const struct redis *redis)
+bool redis_up(const struct redis *redis)
 {
     return redis_count_up(redis) >= redis->node_count / 2 + 1;
 }
 
 static bool enough_connected(const struct redis *redis, void *arg)
 {
-    return are_most_up(redis) || all_connected(redis, arg);
+    return redis_up(redis) || all_connected(redis, arg);
 }
 
 static bool all_answered(const struct redis *redis, void *arg)
@@ -214,7 +219,7 @@ static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int wake_fd,
                                    bool begun)
 {
-    if (are_most_up(redis)) /* the others go on connecting, and are not awaited */
+    if (redis_up(redis)) /* the others go on connecting, and are not awaited */
         return redis_pump(redis, all_connected, NULL, 0, wake_fd);
     dlock_status pumped = redis_pump(redis, enough_connected, NULL, deadline_ns, wake_fd);
     if (pumped == DLOCK_OK)
@@ -252,10 +257,22 @@ static void drop_if_stale(struct node *node)
         node_close(node, DLOCK_UNREACHABLE, "the server closed the connection");
 }
 
-bool redis_drop_stale(struct redis *redis)
+/* Takes what has arrived since the last exchange. Whether all servers are connected. */
+static bool redis_refresh(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
-    for (size_t i = 0; i < redis->node_count; i++)
+    redis_go_on(redis);
+    await_late_wait(redis, deadline_ns, wake_fd);
+    for (size_t i = 0; i < redis->node_count; i++) {
+        node_catch_up(&redis->nodes[i]);
+        node_send_kept(&redis->nodes[i]);
         drop_if_stale(&redis->nodes[i]);
+    }
+    return redis_count_up(redis) == redis->node_count;
+}
+
+bool redis_still_up(struct redis *redis, int64_t deadline_ns, int wake_fd)
+{
+    redis_refresh(redis, deadline_ns, wake_fd);
     return redis_up(redis);
 }
 
@@ -268,26 +285,17 @@ void redis_catch_up(struct redis *redis)
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
 {
     bool begun = false;
-    bool all_up = true;
-    redis_go_on(redis);
-    await_late_wait(redis, deadline_ns, wake_fd);
+    if (redis_refresh(redis, deadline_ns, wake_fd))
+        return DLOCK_OK;
     for (size_t i = 0; i < redis->node_count; i++) {
         struct node *node = &redis->nodes[i];
-        node_catch_up(node);
-        node_send_kept(node);
-        drop_if_stale(node);
-        if (node->state == NODE_UP)
-            continue;
-        all_up = false;
         if (node->state == NODE_DOWN) {
             node_connect(node);
             begun = true;
-        } else {
+        } else if (node->state != NODE_UP) {
             node_resume(node);
         }
     }
-    if (all_up)
-        return DLOCK_OK;
     dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
     return redis_count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
 }
@@ -309,11 +317,6 @@ dlock_status redis_check_independent(const struct redis *redis)
                             redis->nodes[j].server->url.shown, node->server->url.shown);
     }
     return DLOCK_OK;
-}
-
-bool redis_up(const struct redis *redis)
-{
-    return redis_count_up(redis) > 0;
 }
 
 int64_t redis_pause_ms(struct redis_config *config)

@@ -65,14 +65,17 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
 /* After REFUSED: whether a server is not a master, so that a later attempt may succeed. */
 bool redis_refused_for_now(const struct redis *redis);
 
+/* As redis_ready, but connects to no server. Whether a majority is still connected. */
+bool redis_still_up(struct redis *redis, int64_t deadline_ns, int wake_fd);
+
 /* After redis_ready: waits until no server is connecting any more, late ones included. */
 void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* Whether at least one server is connected, as far as is known. How many are. */
+/* Whether a majority of the servers is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
-/* The same, after it has closed the connections that the server has closed. */
-bool redis_drop_stale(struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
+/* Whether a server is being connected: redis_ready goes on with that. */
+bool redis_connecting(const struct redis *redis);
 
 /* Whether all servers that are connected are different ones. OK; REFUSED, with a sentence. */
 dlock_status redis_check_independent(const struct redis *redis);

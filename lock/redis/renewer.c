@@ -11,10 +11,12 @@
 #include <stdlib.h>
 
 #define SCRIPTS_MAX 8
+#define OWN_PAUSE_MS 1000
 
 struct renewer {
     struct dlock_client *client;
     struct redis *own;
+    int64_t own_from_ns; /* CLOCK_MONOTONIC: if it is not connected, it is not tried before */
     struct redis *redis; /* `own`, or one that the pool has lent */
     size_t taken;        /* how many of the replies were taken */
     size_t added;        /* requests that were not sent yet */
@@ -60,15 +62,24 @@ static void free_all(struct renewer *renewer)
 /* ---- The connection -------------------------------------------------------------------------- */
 
 /* Uses its own connection, or else one that the pool lends. A server without room for another
- * connection still answers on those that it has. */
+ * connection still answers on those that it has. Half of the time is for its own, unless that has
+ * just failed. */
 static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int wake_fd)
 {
-    dlock_status status = redis_ready(renewer->own, limit_ns, wake_fd);
-    if (status == DLOCK_OK || status == DLOCK_CANCELLED)
-        return status;
-    struct redis *lent = pool_take_up(&redis_of(renewer->client)->pool);
-    if (lent == NULL)
-        return status;
+    struct redis *own = renewer->own;
+    const int64_t now_ns = mono_ns();
+    if (redis_up(own) || now_ns >= renewer->own_from_ns) {
+        dlock_status status = redis_ready(own, now_ns + (limit_ns - now_ns) / 2, wake_fd);
+        if (status == DLOCK_CANCELLED || redis_up(own))
+            return status;
+        renewer->own_from_ns = mono_deadline_ns(OWN_PAUSE_MS);
+    }
+    struct redis *lent;
+    dlock_status taken = pool_take_up(&redis_of(renewer->client)->pool, limit_ns, wake_fd, &lent);
+    if (taken == DLOCK_CANCELLED)
+        return taken;
+    if (taken != DLOCK_OK) /* its own one may be late */
+        return redis_ready(own, limit_ns, wake_fd);
     renewer->redis = lent;
     return redis_ready(lent, limit_ns, wake_fd);
 }

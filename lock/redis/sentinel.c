@@ -67,6 +67,7 @@ struct watch {
     bool found;        /* a majority has named a master */
     struct named last; /* the latest such */
     struct lookup *lookup; /* of its host name */
+    int64_t lookup_ns;     /* CLOCK_MONOTONIC: when that began */
     size_t count;
     struct sentinel sentinels[];
 };
@@ -363,6 +364,12 @@ static void publish(struct watch *watch, const struct named *named,
     reach_named(watch->server, addresses, named->epoch, anew, reason);
 }
 
+/* The resolver may hang for this look-up, and not for the next one. */
+static bool is_overdue(const struct watch *watch)
+{
+    return mono_ns() - watch->lookup_ns >= watch->config.connect_timeout_ms * NS_PER_MS;
+}
+
 /* A majority names this master. Its host name is looked up when it is another one than before, and
  * for each connection, as an address in a URL. */
 static void agree(struct watch *watch, const struct named *named, size_t replicas)
@@ -383,11 +390,17 @@ static void agree(struct watch *watch, const struct named *named, size_t replica
         return;
     }
     bool anew = !watch->found || !is_same(named, &watch->last);
-    if (anew)
-        publish(watch, named, NULL);
+    if (!anew && watch->lookup == NULL && !reach_is_awaited(watch->server))
+        return;
+    publish(watch, named, NULL);
+    if (watch->lookup != NULL && is_overdue(watch)) {
+        lookup_leave(watch->lookup);
+        watch->lookup = NULL;
+    }
     if (watch->lookup != NULL || !(anew || reach_is_awaited(watch->server)))
         return;
     watch->lookup = lookup_begin(named->host, named->port);
+    watch->lookup_ns = mono_ns();
     if (watch->lookup == NULL)
         say_none(watch, "its host name could not be looked up", true);
 }

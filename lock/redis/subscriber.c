@@ -148,8 +148,8 @@ static void end_taking(struct loop *loop, struct subscriber *subscriber, int64_t
     struct connection_id blocked = redis_connection(subscriber->redis, 0);
     pthread_mutex_unlock(&loop->mutex);
     loop_may_block(loop);
-    struct redis *redis = pool_take_up(pool);
-    if (redis != NULL) {
+    struct redis *redis;
+    if (pool_take_up(pool, 0, -1, &redis) == DLOCK_OK) {
         redis_unblock(redis, &blocked, limit_ns, cancel_fd);
         pool_give(pool, redis);
     }

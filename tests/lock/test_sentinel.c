@@ -3,6 +3,7 @@
  * The master is the one that a majority of the sentinels names: which answers decide, what a
  * fail-over does to connections and requests, and what is said when there is no master.
  */
+#include "background.h"
 #include "calls.h"
 #include "child.h"
 #include "far.h"
@@ -14,6 +15,7 @@
 #include "started.h"
 #include "waiter.h"
 
+#include <limits.h>
 #include <netdb.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -28,6 +30,8 @@
 /* To sentinels this is 127.0.0.1. To the library it is a name, whose look-up may hang. */
 #define NAME "127.1"
 static _Atomic bool name_hangs;
+static _Atomic int looks;                  /* how many look-ups of it began */
+static _Atomic int answers_from = INT_MAX; /* while it hangs: those from this one on do not */
 
 int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **found);
@@ -40,7 +44,8 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
     if (host != NULL && strcmp(host, NAME) == 0) {
         if ((hints->ai_flags & AI_NUMERICHOST) != 0)
             return EAI_NONAME;
-        eventually(!name_hangs);
+        int look = looks++;
+        eventually(!name_hangs || look >= answers_from);
     }
     return __real_getaddrinfo(host, port, hints, found);
 }
@@ -352,6 +357,44 @@ static void a_majority_is_needed_to_connect(void **state)
     assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
 }
 
+/* No further connection can be made, and the only one is lent. The calls that need one wait for
+ * that, and not for a new one. */
+static void a_connection_that_comes_back_is_used(void **state)
+{
+    (void)state;
+    dlock_client *client =
+        client_of(all.url, (struct dlock_options){.connect_timeout_ms = PATIENCE_MS,
+                                                  .command_timeout_ms = PATIENCE_MS,
+                                                  .ttl_ms = 600000});
+    struct waiter first = {.lock = lock_of(client, NULL, LOCK)};
+    struct waiter second = {.lock = lock_of(client, NULL, "lock:{pen}")};
+    dlock *held = lock_of(client, NULL, "lock:{cup}");
+    struct releaser releaser = {.hold = acquired(held)};
+    for (int i = 0; i < SENTINELS; i++)
+        server_pause(all.watchers[i]);
+    server_pause(master_node());
+    uint64_t sent = stats_of(client).commands;
+    waiter_start(&first);
+    eventually(stats_of(client).commands > sent);
+    waiter_start(&second);
+    releaser_start(&releaser);
+    eventually(wait_for_connection(client) == 2);
+    server_resume(master_node());
+    assert_status(waiter_end(&first), OK);
+    assert_status(waiter_end(&second), OK);
+    assert_int_equal(releaser_end(&releaser), DLOCK_OK);
+    assert_int_equal(stats_of(client).connects, 1);
+    for (int i = 0; i < SENTINELS; i++)
+        server_resume(all.watchers[i]);
+    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(second.hold, NULL), OK);
+    dlock_close(first.lock);
+    dlock_close(second.lock);
+    dlock_close(held);
+    dlock_client_close(client);
+    assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
+}
+
 /* The sentinels go on naming it for 20 s. */
 static void what_is_no_master_is_not_used(void **state)
 {
@@ -445,6 +488,18 @@ static void a_former_master_that_wakes(void **state)
     sentinels_rejoin(&all, former, master);
 }
 
+/* A sentinel that announces NAME as the master's address. */
+static struct server *start_announcing(const struct server *of)
+{
+    struct server *watcher = server_start_sentinel(server_port(of));
+    assert_string_equal(server_text(watcher, "SENTINEL REMOVE shop"), "OK");
+    assert_string_equal(server_text(watcher, "SENTINEL CONFIG SET resolve-hostnames yes"), "OK");
+    assert_string_equal(server_text(watcher, "SENTINEL CONFIG SET announce-hostnames yes"), "OK");
+    assert_string_equal(
+        server_text(watcher, "SENTINEL MONITOR shop " NAME " %d 1", server_port(of)), "OK");
+    return watcher;
+}
+
 /* A sentinel that announces names. The former master is left before the name of the new one is
  * found. */
 static void a_master_with_a_name(void **state)
@@ -457,11 +512,7 @@ static void a_master_with_a_name(void **state)
     struct server *next =
         server_start((const char *const[]){"--replicaof", NAME, port, "--replica-announce-ip", NAME,
                                            "--repl-diskless-sync-delay", "0", NULL});
-    struct server *watcher = server_start_sentinel(server_port(former));
-    assert_string_equal(server_text(watcher, "SENTINEL REMOVE shop"), "OK");
-    assert_string_equal(server_text(watcher, "SENTINEL CONFIG SET resolve-hostnames yes"), "OK");
-    assert_string_equal(server_text(watcher, "SENTINEL CONFIG SET announce-hostnames yes"), "OK");
-    assert_string_equal(server_text(watcher, "SENTINEL MONITOR shop " NAME " %s 1", port), "OK");
+    struct server *watcher = start_announcing(former);
     eventually(server_ask(watcher, "SENTINEL REPLICAS shop")->elements == 1);
     eventually(strstr(server_text(former, "INFO replication"), "state=online") != NULL);
 
@@ -488,6 +539,44 @@ static void a_master_with_a_name(void **state)
     server_free(watcher);
     server_free(next);
     server_free(former);
+}
+
+static bool says_that_it_is_looked_up(dlock *lock)
+{
+    dlock_hold *hold;
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    return strstr(dlock_error(), "/shop: its sentinels name redis://" NAME ":") != NULL &&
+           strstr(dlock_error(), "; its host name is looked up") != NULL;
+}
+
+static bool is_acquired(dlock *lock, dlock_hold **hold)
+{
+    return tried(lock, hold) == DLOCK_OK;
+}
+
+/* Each call says so, not only the first. And a look-up that hangs keeps no other one from being
+ * made. */
+static void a_name_whose_look_up_hangs(void **state)
+{
+    (void)state;
+    struct server *named = server_start(NULL);
+    struct server *watcher = start_announcing(named);
+    dlock_client *client = client_of(server_url(watcher), BRIEF);
+    dlock *lock = lock_of(client, NULL, LOCK);
+    dlock_hold *hold;
+    name_hangs = true;
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    eventually(says_that_it_is_looked_up(lock));
+    answers_from = looks;
+    eventually(is_acquired(lock, &hold));
+    assert_true(name_hangs);
+    name_hangs = false;
+    answers_from = INT_MAX;
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    server_free(watcher);
+    server_free(named);
 }
 
 /* ---- Replicas -------------------------------------------------------------------------------- */
@@ -781,10 +870,12 @@ int main(void)
         cmocka_unit_test(answers_of_two_epochs_name_none),
         cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),
+        cmocka_unit_test(a_connection_that_comes_back_is_used),
         cmocka_unit_test(what_is_no_master_is_not_used),
         cmocka_unit_test(after_the_masters_death),
         cmocka_unit_test(a_former_master_that_wakes),
         cmocka_unit_test(a_master_with_a_name),
+        cmocka_unit_test(a_name_whose_look_up_hangs),
         cmocka_unit_test(the_sentinels_know_the_number_of_replicas),
         cmocka_unit_test(an_answer_that_comes_after_the_switch),
         cmocka_unit_test(a_promoted_replica_has_another_identity),

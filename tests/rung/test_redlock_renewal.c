@@ -60,6 +60,29 @@ static void renewed_by_a_majority(void **state)
     record_free(events);
 }
 
+/* Two of three servers have no room for the timekeeper's own connection. One of the pool is open to
+ * all three. */
+static void renewed_on_a_connection_to_a_majority(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_of_first(
+        3, (struct dlock_options){.on_event = record_event, .on_event_arg = events});
+    dlock *lock = connected(client);
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 6000};
+    for (int i = 0; i < 2; i++)
+        server_text(servers[i], "CONFIG SET maxclients 1"); /* no more than there are */
+    dlock_hold *hold = wanted(lock, want);
+    eventually(record_count(events, "RENEWED") >= 2 || !dlock_valid(hold));
+    assert_true(dlock_valid(hold));
+    assert_int_equal(stats_of(client).renewals_failed, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (int i = 0; i < 2; i++)
+        server_text(servers[i], "CONFIG SET maxclients 1000");
+    end(client, lock);
+    record_free(events);
+}
+
 /* One server comes back empty: while a majority confirms the hold, its key is set there again. */
 static void an_empty_server_gets_the_key_again(void **state)
 {
@@ -152,6 +175,7 @@ int main(void)
         cmocka_unit_test(a_late_grant_counts_after_a_renewal),
         cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
         cmocka_unit_test(renewed_by_a_majority),
+        cmocka_unit_test(renewed_on_a_connection_to_a_majority),
         cmocka_unit_test(an_empty_server_gets_the_key_again),
         cmocka_unit_test(nothing_is_acquired_again),
     };

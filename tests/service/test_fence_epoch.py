@@ -543,6 +543,69 @@ def test_a_switch_that_meets_something_else_says_what_to_do(redis, start, kind):
     assert shop.switch(rung="notify").status == 200 and told(shop)["ours"]
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_key_of_another_type_is_named(redis, start, place, key):
+    """The instance knows the epoch by then, so a script meets the key. The script's hash and line are not shown."""
+    server, flags = place
+    shop = start(redis, *FENCED, *flags)
+    shop.stock(value=5)
+    assert shop.sell().json["unit"] == 5
+    server("DEL", EPOCH_KEY)
+    server("RPUSH", EPOCH_KEY, "x")
+    reply = shop.sell(key=key)
+    assert reply.status == 500 and reply.problem == "stock-invalid", reply
+    says = f"{EPOCH_KEY} is a list, where a hash is needed; an operator must delete it (DEL {EPOCH_KEY})"
+    assert says in reply.json["detail"], reply
+    assert "script" not in reply.json["detail"] and server("GET", STOCK) == "4"
+    server("DEL", EPOCH_KEY)
+    wait_until(lambda: shop.sell().status == 200, "it sells again")
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_mark_that_no_lock_has_left(redis, start, other, key):
+    """Above 2^63. To wait would not help, not even for a day."""
+    shop = start(redis, *FENCED, "--stock-redis", other.url)
+    shop.stock(value=5)
+    other("SET", MARK, f"{epoch_of(other)['epoch']} 99999999999999999999")
+    reply = shop.sell(key=key)
+    assert reply.status == 500 and reply.problem == "stock-invalid", reply
+    says = f"{MARK} holds 99999999999999999999, above all tokens that a lock gives; an operator must delete it (DEL {MARK})"
+    assert says in reply.json["detail"], reply
+    assert other("GET", STOCK) == "5" and other("DEL", MARK) == 1
+    assert shop.sell(key=key).json["unit"] == 5
+
+
+def test_a_newest_token_that_no_lock_has_given(redis, start):
+    """Without the note of a release beside it, the lock goes on from there."""
+    shop = start(redis, *FENCED)
+    shop.stock(value=5)
+    grant = TOKEN.replace("token", "grant", 1)
+    redis("DEL", grant)
+    redis("SET", TOKEN, "99999999999999999999")
+    reply = shop.sell()
+    assert reply.status == 500 and reply.problem == "stock-invalid" and redis("GET", STOCK) == "5", reply
+    assert f"an operator must delete it and its note (DEL {TOKEN} {grant})" in reply.json["detail"], reply
+    redis("DEL", TOKEN, grant, LOCK)
+    wait_until(lambda: shop.sell().status == 200, "it sells again")
+
+
+def test_an_epoch_that_leaves_no_room(redis, start):
+    """An instance makes no epoch below one that it has seen."""
+    shop = start(redis, *FENCED)
+    shop.stock(value=5)
+    redis("HSET", EPOCH_KEY, "epoch", 2 ** 53 - 1)
+    wait_until(lambda: shop.sell().status == 200, "it takes that epoch")
+    redis("DEL", EPOCH_KEY)
+    wait_until(lambda: shop.sell().status == 500, "it tries to make the next one")
+    for reply in (shop.sell(), shop.switch(rung="notify")):
+        assert reply.problem == "stock-invalid", reply
+        assert (f"an operator must end all instances, delete this key (DEL {EPOCH_KEY}), and start them again"
+                in reply.json["detail"]), reply
+    shop.end()
+    redis("DEL", EPOCH_KEY)
+    assert start(redis, *FENCED, name="b").sell().status == 200
+
+
 def test_the_epoch_is_told_digit_by_digit(redis, start):
     shop = start(redis, *FENCED)
     shop.stock(value=5)

@@ -164,6 +164,7 @@ def test_while_replicas_are_gone_the_stock_is_not_eaten_up(redis, start, replica
     left = redis("GET", STOCK)
     for reply in [shop.sell() for _ in range(5)]:
         assert reply.problem == "stock-unavailable", reply
+        assert f"too few replicas of the stock's server confirm its writes (Redis: {NONE_OF_2})" in reply.json["detail"], reply
     assert redis("GET", STOCK) == left and shop.admin("GET", "/readyz").status == 503
     redis("ECHO", "it is over")
     seen = b""

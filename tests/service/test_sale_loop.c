@@ -12,6 +12,8 @@
 #include "request.h"
 #include "sale.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -19,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -174,48 +177,80 @@ static void start_sales(const struct sale_env *env)
 
 /* ---- The test -------------------------------------------------------------------------------- */
 
-static void one_thread_drives_a_crowd(const char *rung, const char *write)
-{
-    struct config config = configure(rung, write);
-    struct setting setting = {.rung = config.lock, .write = config.write};
+/* What sales need, for one rung and write mode. */
+static struct stage {
+    struct config config;
+    struct setting setting;
     struct mode mode;
     struct lock_owner_pool owners;
     struct epochs epochs;
-    atomic_long waiting = 0;
-    struct lock_servers locks = {.role = REDIS_LOCK, .count = 1};
-    struct sale_env env = {.config = &config,
-                           .locks = {&locks, NULL},
-                           .mode = &mode,
-                           .codes = codes,
-                           .lock_owner_pool = &owners,
-                           .epochs = &epochs,
-                           .waiting = &waiting};
-    mode_init(&mode, &setting);
-    lock_owner_pool_init(&owners);
-    epochs_init(&epochs, "here", "");
-    env.stock_server = stock_server_new(
-        &(struct stock_options){.url = config.stock_redis, .timeout_ms = PATIENCE_MS});
-    env.outage = outage_new(&(struct outage_options){
+    atomic_long waiting;
+    struct lock_servers locks;
+    struct sale_env env;
+} stage;
+
+/* stock_url NULL: the test's server. */
+static struct sale_worker *set_stage(const char *rung, const char *write, const char *stock_url,
+                                     int64_t stock_timeout_ms)
+{
+    struct sale_env *env = &stage.env;
+    stage.config = configure(rung, write);
+    stage.setting = (struct setting){.rung = stage.config.lock, .write = stage.config.write};
+    stage.waiting = 0;
+    stage.locks = (struct lock_servers){.role = REDIS_LOCK, .count = 1};
+    stage.env = (struct sale_env){.config = &stage.config,
+                                  .locks = {&stage.locks, NULL},
+                                  .mode = &stage.mode,
+                                  .codes = codes,
+                                  .lock_owner_pool = &stage.owners,
+                                  .epochs = &stage.epochs,
+                                  .waiting = &stage.waiting};
+    mode_init(&stage.mode, &stage.setting);
+    lock_owner_pool_init(&stage.owners);
+    epochs_init(&stage.epochs, "here", "");
+    env->stock_server = stock_server_new(
+        &(struct stock_options){.url = stock_url != NULL ? stock_url : stage.config.stock_redis,
+                                .timeout_ms = stock_timeout_ms});
+    env->outage = outage_new(&(struct outage_options){
         .fail_fast_ms = PATIENCE_MS,
         .redis_timeout_ms = PATIENCE_MS,
-        .servers = {[REDIS_LOCK] = env.stock_server, [REDIS_STOCK] = env.stock_server},
+        .servers = {[REDIS_LOCK] = env->stock_server, [REDIS_STOCK] = env->stock_server},
         .keys = {[REDIS_LOCK] = "lock:{readyz}", [REDIS_STOCK] = "inventory:{readyz}"}});
-    assert_true(outage_start(env.outage));
     assert_int_equal(
-        dlock_client_open(&(struct dlock_options){.size = sizeof(struct dlock_options),
-                                                  .servers = (const char *[]){config.lock_redis},
-                                                  .server_count = 1,
-                                                  .connect_timeout_ms = PATIENCE_MS,
-                                                  .command_timeout_ms = PATIENCE_MS,
-                                                  .allow_flawed = true},
-                          &locks.client),
+        dlock_client_open(
+            &(struct dlock_options){.size = sizeof(struct dlock_options),
+                                    .servers = (const char *[]){stage.config.lock_redis},
+                                    .server_count = 1,
+                                    .connect_timeout_ms = PATIENCE_MS,
+                                    .command_timeout_ms = PATIENCE_MS,
+                                    .allow_flawed = true},
+            &stage.locks.client),
         DLOCK_OK);
-    struct sale_worker *worker = sale_worker_new(&env, stock_new_shared(env.stock_server));
     my_loop.fd = eventfd(0, EFD_CLOEXEC);
+    return sale_worker_new(env, stock_new_shared(env->stock_server));
+}
+
+static void clear_stage(struct sale_worker *worker)
+{
+    close(my_loop.fd);
+    sale_worker_free(worker);
+    lock_owner_pool_free(&stage.owners);
+    dlock_client_close(stage.locks.client);
+    outage_free(stage.env.outage);
+    stock_server_free(stage.env.stock_server);
+    epochs_destroy(&stage.epochs);
+    mode_destroy(&stage.mode);
+    config_free(&stage.config);
+}
+
+static void one_thread_drives_a_crowd(const char *rung, const char *write)
+{
+    struct sale_worker *worker = set_stage(rung, write, NULL, PATIENCE_MS);
+    assert_true(outage_start(stage.env.outage));
     for (int i = 0; i < ITEMS; i++)
         server_text(server, "SET inventory:{i%d} %d", i, STOCK / ITEMS);
 
-    start_sales(&env);
+    start_sales(&stage.env);
     int sold = 0, working_most;
     int suspended_most = drive_loop(worker, &working_most);
 
@@ -229,16 +264,46 @@ static void one_thread_drives_a_crowd(const char *rung, const char *write)
         assert_string_equal(server_text(server, "GET inventory:{i%d}", i), "0");
     assert_int_equal(suspended_most, CROWD);
     assert_true(working_most > 1);
+    clear_stage(worker);
+}
 
-    close(my_loop.fd);
-    sale_worker_free(worker);
-    lock_owner_pool_free(&owners);
-    dlock_client_close(locks.client);
-    outage_free(env.outage);
-    stock_server_free(env.stock_server);
-    epochs_destroy(&epochs);
-    mode_destroy(&mode);
-    config_free(&config);
+/* How many connections have come since the last call. */
+static int accepted(int listener)
+{
+    int count = 0;
+    for (int fd; (fd = accept(listener, NULL, NULL)) >= 0; count++)
+        close(fd);
+    return count;
+}
+
+/* The stock's server accepts, and says nothing. Once the waits have ended, a sale that waits for it
+ * connects no more. */
+static void a_drain_ends_the_wait_for_the_stock(void **state)
+{
+    (void)state;
+    char url[64];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    must(bind(listener, (struct sockaddr *)&at, size) == 0 && listen(listener, 64) == 0);
+    must(getsockname(listener, (struct sockaddr *)&at, &size) == 0);
+    snprintf(url, sizeof url, "redis://127.0.0.1:%d", ntohs(at.sin_port));
+    struct sale_worker *worker = set_stage("local", "decr", url, 200);
+    struct sale *sale = &my_loop.sales[0];
+    start_sales(&stage.env);
+    assert_int_equal(sale_go_on(worker, sale), SALE_WAITING);
+    sale_worker_rest(worker);
+    eventually(accepted(listener) > 0); /* it was tried */
+    long_pause(1000);                   /* longer than the pause between two attempts */
+    accepted(listener);
+    outage_end_waits(stage.env.outage);
+    assert_int_equal(sale_go_on(worker, sale), SALE_OVER);
+    assert_int_equal(sale->result, SALE_DRAINING);
+    assert_int_equal(accepted(listener), 0);
+    for (int i = 1; i < CROWD; i++)
+        sale_refuse(&stage.env, &my_loop.sales[i], SALE_DRAINING, "");
+    clear_stage(worker);
+    close(listener);
 }
 
 #define CASE(rung, write)                                                                          \
@@ -258,7 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(local_decr),      cmocka_unit_test(owner_lua_set),
         cmocka_unit_test(watchdog_atomic), cmocka_unit_test(notify_set),
-        cmocka_unit_test(fair_fenced),
+        cmocka_unit_test(fair_fenced),     cmocka_unit_test(a_drain_ends_the_wait_for_the_stock),
     };
     return cmocka_run_group_tests_name("sale_loop", tests, start_server, stop_server);
 }

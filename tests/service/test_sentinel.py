@@ -2,6 +2,7 @@
 """Lock and stock at the master that sentinels name. The servers run with the files of deploy/sentinel."""
 import collections
 import re
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ from sentinels import Group
 from test_fail_fast import PATIENT
 from test_redis import QUICK
 from waiting import freeze
-from world import Background, inventoryd_redis_up, wait_until
+from world import PATIENCE_S, Background, inventoryd_redis_up, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +67,12 @@ def test_sales_go_on_at_the_new_master(group, start):
 
 @pytest.mark.parametrize("how", ["frozen", "killed"])
 @pytest.mark.parametrize("lock,write", [("watchdog", "decr"), ("fenced", "fenced")])
-def test_sales_go_on_without_sentinels(group, start, redis, how, lock, write):
+@pytest.mark.parametrize("over", ["stock", "both"])
+def test_sales_go_on_without_sentinels(group, start, redis, how, lock, write, over):
     """No connection can be made, and those that exist are enough, for more buyers than there were before. A sale that
     waited for a connection under its lock would keep the lock from the others."""
-    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, "--lock", lock, "--write", write,
+    lock_url = group.url if over == "both" else redis.url
+    shop = start(None, "--lock-redis", lock_url, "--stock-redis", group.url, "--lock", lock, "--write", write,
                  "--redis-timeout-ms", 3000)  # a busy machine must not cost a connection: there is no other
     assert shop.stock(value=1000).status == 200 and shop.sell().status == 200
     for watcher in group.watchers:
@@ -108,6 +111,34 @@ def test_without_sentinels_it_is_looked_at_by_a_connection_of_the_sales(group, s
     finally:
         restart_sentinels(group)
         master("DEL", "inventory:epoch")  # it stands for a lock that ends here
+
+
+def test_a_release_keeps_no_connection_to_the_stock(group, start, redis, proxy):
+    """No other connection can be made, and the lock's server hangs for this release."""
+    shop = start(None, "--lock-redis", proxy.url, "--stock-redis", group.url, "--lock", "owner_lua", "--workers", 2,
+                 "--redis-timeout-ms", 20000)
+    group.named()("MSET", "inventory:{phone}", 5, "inventory:{pen}", 5)
+    assert shop.sell().status == 200
+    carry, reached, goes_on = proxy._carry, threading.Event(), threading.Event()
+
+    def hold(command, server):
+        if b"EVAL" in command and b"lock:{phone}" in command:
+            reached.set()
+            goes_on.wait(PATIENCE_S)
+        return carry(command, server)
+
+    proxy._carry = hold
+    for watcher in group.watchers:
+        freeze(watcher.process)
+    try:
+        first = Background(shop.sell)
+        assert reached.wait(PATIENCE_S)
+        assert shop.sell("pen").status == 200 and first.is_alive()
+        goes_on.set()
+        assert first.result().status == 200
+    finally:
+        goes_on.set()
+        restart_sentinels(group)
 
 
 def test_a_former_master_that_wakes_sells_nothing(group, start):

@@ -5,7 +5,7 @@
 #ifndef TESTS_BACKGROUND_H
 #define TESTS_BACKGROUND_H
 
-#include "client.h"
+#include "redis_engine.h"
 
 /* How many background cleanups are under way: requests that undo what calls left behind. */
 static inline uint64_t kept_in_the_background(dlock_client *client)
@@ -14,6 +14,19 @@ static inline uint64_t kept_in_the_background(dlock_client *client)
     uint64_t kept = client->cleanups_started - client->cleanups_finished;
     pthread_mutex_unlock(&client->loop.mutex);
     return kept;
+}
+
+/* How many calls wait for a connection of the client's pool. */
+static inline size_t wait_for_connection(dlock_client *client)
+{
+    struct pool *pool = &redis_of(client)->pool;
+    const struct taker *taker;
+    size_t count = 0;
+    pthread_mutex_lock(&pool->mutex);
+    TAILQ_FOREACH(taker, &pool->queue, in_queue)
+        count++;
+    pthread_mutex_unlock(&pool->mutex);
+    return count;
 }
 
 #endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workers share the connections to the stock's server: one that has none, and cannot have a new
+ * one, waits for one that is returned.
+ */
+#include "must.h"
+#include "own_server.h"
+#include "stock.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define STOCK "inventory:{phone}"
+
+static _Atomic int failures;
+
+static void on_connection(void *arg, bool works)
+{
+    (void)arg;
+    failures += !works;
+}
+
+struct reading {
+    struct stock *stock;
+    enum stock_status status;
+    int64_t value;
+};
+
+static void *read_stock(void *arg)
+{
+    struct reading *reading = arg;
+    reading->status = stock_read(reading->stock, STOCK, NULL, &reading->value);
+    return NULL;
+}
+
+static void one_that_is_returned_is_used(void **state)
+{
+    (void)state;
+    struct stock_server *shop = stock_server_new(&(struct stock_options){
+        .url = server_url(server), .timeout_ms = PATIENCE_MS, .on_connection = on_connection});
+    struct stock *first = stock_new_shared(shop);
+    struct reading second = {.stock = stock_new_shared(shop)};
+    pthread_t thread;
+    server_text(server, "SET " STOCK " 5");
+    assert_int_equal(stock_connect(first), STOCK_OK);
+    server_text(server, "CONFIG SET maxclients 1"); /* no more than there are */
+    must(pthread_create(&thread, NULL, read_stock, &second) == 0);
+    eventually(failures > 0);
+    stock_rest(first);
+    must(pthread_join(thread, NULL) == 0);
+    assert_int_equal(second.status, STOCK_OK);
+    assert_int_equal(second.value, 5);
+    server_text(server, "CONFIG SET maxclients 1000");
+    stock_free(first);
+    stock_free(second.stock);
+    stock_server_free(shop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_that_is_returned_is_used)};
+    return cmocka_run_group_tests_name("stock_shared", tests, start_server, stop_server);
+}
