@@ -115,12 +115,12 @@ static dlock_status release_prepare(struct releasing *r, struct dlock_hold *hold
 }
 
 /* False: another request of the owner is under way; call it again a little later. */
-static bool release_begin(struct releasing *r, bool waits)
+static bool release_begin(struct releasing *r)
 {
     struct dlock_hold *hold = r->hold;
     if (hold->lock->rung.expires) /* no renewal reads what is set from here on */
         timekeeper_forget(&hold->lock->client->timekeeper, hold);
-    return hold->lock->holding->begin_release(r, waits);
+    return hold->lock->holding->begin_release(r, true);
 }
 
 /* The hold has ended for its caller. goes_on: the library still releases it. */
@@ -157,7 +157,7 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     if (status != DLOCK_OK)
         return status;
     trace_for(hold->user);
-    while (!release_begin(&r, true))
+    while (!release_begin(&r))
         poll(NULL, 0, PUT_OFF_MS);
     while (r.then != NULL) {
         exchange_one(hold->lock->client, &r.exchange);
@@ -196,20 +196,21 @@ static void release_go_on(struct releasing *r)
     loop_deliver(loop, &r->completion);
 }
 
-/* Begins the release; or, if another request of its owner is under way, has the loop call it again
- * a little later. */
+/* Begins the release. If a hook is running for the hold, or another request of its owner is under
+ * way, the loop calls it again a little later: it waits for neither. */
 static void release_begin_async(struct releasing *r)
 {
-    struct loop *loop = &r->hold->lock->client->loop;
-    if (release_begin(r, false)) {
+    struct dlock_client *client = r->hold->lock->client;
+    const bool in_hook = r->hold->lock->rung.expires &&
+                         !timekeeper_try_to_forget(&client->timekeeper, r->hold);
+    if (!in_hook && r->hold->lock->holding->begin_release(r, false)) {
         release_go_on(r);
         return;
     }
-    pthread_mutex_lock(&loop->mutex);
-    r->wait.ends_ns = r->ends_ns;
-    r->wait.only_looks = true; /* from here on, release_run never blocks on a hook */
-    loop_put_off(loop, &r->wait, owner_put_off_ms(r->hold, r->ends_ns));
-    pthread_mutex_unlock(&loop->mutex);
+    pthread_mutex_lock(&client->loop.mutex);
+    loop_put_off(&client->loop, &r->wait,
+                 in_hook ? PUT_OFF_MS : owner_put_off_ms(r->hold, r->ends_ns));
+    pthread_mutex_unlock(&client->loop.mutex);
 }
 
 /* wait.run */
@@ -233,19 +234,10 @@ static void release_run(struct wait *wait)
     release_go_on(r);
 }
 
-/* Begins on the calling thread. If a hook is running for the hold, it begins on a thread that may
- * wait for that hook. The call itself has not failed, so dlock_error() stays. */
+/* Begins on the calling thread. The call itself has not failed, so dlock_error() stays. */
 static void release_begin_on_caller(struct releasing *r)
 {
-    struct dlock_client *client = r->hold->lock->client;
     char sentence[SENTENCE_MAX];
-    if (r->hold->lock->rung.expires && !timekeeper_try_to_forget(&client->timekeeper, r->hold)) {
-        pthread_mutex_lock(&client->loop.mutex);
-        r->wait.running = false;
-        loop_run(&client->loop, &r->wait);
-        pthread_mutex_unlock(&client->loop.mutex);
-        return;
-    }
     snprintf(sentence, sizeof sentence, "%s", dlock_error());
     release_begin_async(r); /* it may have freed r */
     fail(DLOCK_OK, "%s", sentence);
@@ -276,8 +268,8 @@ dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done
     r->wait = (struct wait){.lock = hold->lock,
                             .run = release_run,
                             .wake_fd = -1,
-                            .running = true,      /* the calling thread runs it */
-                            .ends_ns = INT64_MAX, /* no limit while it waits for a hook */
+                            .running = true,    /* the calling thread runs it */
+                            .only_looks = true, /* until it has begun, `run` waits for nothing */
                             .exchange = &r->exchange,
                             .answered = release_answered};
     r->completion = (struct completion){.done = done, .arg = arg, .call = r};

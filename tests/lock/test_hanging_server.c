@@ -211,6 +211,38 @@ static void a_started_release_waits_for_no_server(void **state)
     }
 }
 
+static _Atomic bool hook_is_in, hook_may_leave;
+
+static void stay_in_the_hook(void *arg, const struct dlock_event *event)
+{
+    (void)arg;
+    if (event->kind != DLOCK_EVENT_LOST)
+        return;
+    atomic_store(&hook_is_in, true);
+    eventually(atomic_load(&hook_may_leave));
+}
+
+/* Nor does one that has to wait until a hook has been told of its hold. */
+static void a_started_release_waits_for_its_hook_alone(void **state)
+{
+    (void)state;
+    struct stage stage;
+    struct started plugs[ASKERS], released = {0};
+    struct dlock_options options = patient;
+    options.on_event = stay_in_the_hook;
+    stage_set(&stage, "watchdog", options);
+    dlock_hold *hold = wanted(stage.locks[ASKERS], (struct dlock_want){.hold_max_ms = 100});
+    eventually(atomic_load(&hook_is_in));
+    keep_all_who_ask(&stage, plugs);
+    start_release(hold, NULL, &released);
+    assert_int_equal(atomic_load(&released.answers), 0);
+    atomic_store(&hook_may_leave, true);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_LOST);
+    let_them_go(plugs);
+    stage_clear(&stage);
+}
+
 /* Nor does one of `local`, whose lock is in this process. */
 static void a_started_release_needs_no_server(void **state)
 {
@@ -481,6 +513,7 @@ int main(void)
         SCENARIO(what_is_due_ends_in_time, ONCE),
         SCENARIO(what_the_client_has_waits_for_no_server, ONCE),
         SCENARIO(a_started_release_waits_for_no_server, ONCE),
+        SCENARIO(a_started_release_waits_for_its_hook_alone, ONCE),
         SCENARIO(a_started_release_needs_no_server, ONCE),
         SCENARIO(a_started_release_says_nothing_here, ONCE),
         SCENARIO(behind_one_that_is_not_answered, ONCE),
