@@ -234,11 +234,13 @@ static void a_started_release_waits_for_its_hook_alone(void **state)
     dlock_hold *hold = wanted(stage.locks[ASKERS], (struct dlock_want){.hold_max_ms = 100});
     eventually(atomic_load(&hook_is_in));
     keep_all_who_ask(&stage, plugs);
+    uint64_t lost = stats_of(stage.client).connections_lost;
     start_release(hold, NULL, &released);
     assert_int_equal(atomic_load(&released.answers), 0);
     atomic_store(&hook_may_leave, true);
     started_answered(&released);
     assert_int_equal(released.status, DLOCK_LOST);
+    assert_int_equal(stats_of(stage.client).connections_lost, lost); /* they are still kept */
     let_them_go(plugs);
     stage_clear(&stage);
 }
