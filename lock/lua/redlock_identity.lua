@@ -1,7 +1,8 @@
 -- KEYS[1] the set's identity here; ARGV[1] a new one, "NUMBER:TEXT".
 -- Returns 1: this server has it now; 0: it keeps its own, which is larger. So the servers of a set come to have the same.
 local function number(identity) -- 0: it is none of the library's
-    return #identity < 96 and tonumber(identity:match('^(%d+):')) or 0
+    local digits = #identity < 96 and identity:match('^(%d+):[%w:-]+$')
+    return digits and #digits < 16 and tonumber(digits) or 0
 end
 local mine, new = redis.call('GET', KEYS[1]) or '', ARGV[1]
 if number(new) < number(mine) or (number(new) == number(mine) and new <= mine) then

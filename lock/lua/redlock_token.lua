@@ -5,7 +5,7 @@ if redis.call('GET', KEYS[2]) ~= ARGV[2] then
     return 0
 end
 local newest = redis.call('GET', KEYS[1])
-if newest and tonumber(ARGV[1]) <= tonumber(newest) then
+if newest and not (tonumber(ARGV[1]) > tonumber(newest)) then
     return newest + 1
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])

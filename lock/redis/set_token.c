@@ -16,6 +16,7 @@
 #define IDENTITY_KEY "dlock:identity:set" /* `dlock:identity` is that of one server */
 #define TOKEN_MS "86400000"               /* else each name would leave a key for ever */
 #define PROPOSALS_MAX 2
+#define FOREIGN_NUMBER 1000000000000000 /* of more digits than redlock_identity.lua accepts */
 
 static void raise_token(struct set_told *told, long long least)
 {
@@ -25,7 +26,7 @@ static void raise_token(struct set_told *told, long long least)
 
 /* ---- The first round, with the acquire ------------------------------------------------------- */
 
-/* An identity that is too long is not one of the library's. */
+/* An identity that is too long, or has a zero byte, is not one of the library's. */
 static bool note_told(void *arg, size_t server, const struct answer *answer)
 {
     struct set_told *told = arg;
@@ -36,7 +37,8 @@ static bool note_told(void *arg, size_t server, const struct answer *answer)
         reply->element[2]->type != REDIS_REPLY_STRING)
         return false;
     struct identity *identity = &told->by[server];
-    if (reply->element[2]->len < sizeof identity->text)
+    const size_t size = reply->element[2]->len;
+    if (size < sizeof identity->text && strlen(reply->element[2]->str) == size)
         strcpy(identity->text, reply->element[2]->str);
     raise_token(told, reply->element[1]->integer);
     return reply->element[0]->integer == 1;
@@ -85,7 +87,7 @@ static void make_identity(struct rung_env *env, const struct dlock_hold *hold,
     uint64_t number = 0;
     for (size_t i = 0; i < SERVERS_MAX; i++) {
         uint64_t its = strtoull(told->by[i].text, NULL, 10);
-        number = its > number ? its : number;
+        number = its > number && its < FOREIGN_NUMBER ? its : number;
     }
     snprintf(new.text, sizeof new.text, "%" PRIu64 ":%s:%llu", number + 1, client->id,
              (unsigned long long)atomic_fetch_add(&client->identities, 1) + 1);

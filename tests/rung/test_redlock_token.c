@@ -246,6 +246,55 @@ static void an_identity_that_is_too_long_is_none(void **state)
     end(client, lock);
 }
 
+/* The number of each is too large to go above it, or a zero byte ends its text early. */
+static void a_foreign_identity_is_replaced(void **state)
+{
+    static const char *const foreign[] = {"'18446744073709551615:x'", "'99999999999999999999:x'",
+                                          "'5:a\\0b'", "'5:a b'"};
+    char script[128];
+    (void)state;
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        dlock *lock = settled(client);
+        snprintf(script, sizeof script, "redis.call('SET', KEYS[1], %s .. ARGV[1])", foreign[i]);
+        for (size_t j = 0; j < COUNT; j++)
+            server_text(servers[j], "EVAL %s 1 " IDENTITY_KEY " %d", script, (int)j);
+        assert_status(dlock_release(wanted(lock, wants), NULL), OK);
+        server_text(servers[0], "EVAL %s 1 " IDENTITY_KEY " x", script);
+        server_integer(servers[1], "DEL " IDENTITY_KEY);
+        assert_status(dlock_release(wanted(lock, wants), NULL), OK);
+        flush_all();
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
+/* Numbers of a script are exact up to 2^53. If the other servers accepted such a token, they would
+ * accept none after it. */
+static void a_foreign_token_has_no_vote(void **state)
+{
+    static const char *const foreign[] = {"9007199254740992", "9200000000000000000", "nan", "inf"};
+    (void)state;
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        dlock_hold *hold;
+        dlock *lock = settled(client);
+        server_text(servers[0], "SET " TOKEN_KEY " %s", foreign[i]);
+        for (int j = 0; j < 3; j++) {
+            hold = wanted(lock, wants);
+            assert_true(dlock_token(hold) < (uint64_t)1 << 53);
+            assert_status(dlock_release(hold, NULL), OK);
+        }
+        server_text(servers[1], "SET " TOKEN_KEY " %s", foreign[i]);
+        assert_status(tried_with_token(lock, &hold), REFUSED);
+        assert_says(dlock_error(), TOKEN_KEY " has no token");
+        assert_string_equal(server_text(servers[1], "GET " TOKEN_KEY), foreign[i]);
+        flush_all();
+        dlock_close(lock);
+    }
+    dlock_client_close(client);
+}
+
 /* ---- The second round ------------------------------------------------------------------------ */
 
 /* A server on which a key of the library holds something else has no vote. Nothing is changed. */
@@ -460,6 +509,8 @@ int main(void)
         cmocka_unit_test_setup(a_server_that_lost_its_memory_gets_a_new_identity, empty),
         cmocka_unit_test_setup(a_smaller_identity_replaces_none, empty),
         cmocka_unit_test_setup(an_identity_that_is_too_long_is_none, empty),
+        cmocka_unit_test_setup(a_foreign_identity_is_replaced, empty),
+        cmocka_unit_test_setup(a_foreign_token_has_no_vote, empty),
         cmocka_unit_test_setup(a_value_of_another_type, empty),
         cmocka_unit_test_setup(counts_only_by_a_majority, empty),
         cmocka_unit_test_setup(an_empty_server_has_no_vote, empty),
