@@ -64,6 +64,8 @@ void pool_destroy(struct pool *pool)
 #define CANCEL_MS 100 /* how often a caller in the queue looks whether it is cancelled */
 #define PAUSE_MS 1000 /* after an attempt to connect one more that failed */
 #define LAST_MS 50    /* at least, for a caller to connect one after it has waited in vain */
+#define ALONE_MS 100  /* in the queue, until a caller connects one of its own meanwhile */
+#define ALONE_PART 4  /* at most this part of connect_timeout_ms */
 
 /* The functions below are called with the mutex held, up to pool_await. */
 
@@ -137,17 +139,24 @@ static struct redis *pick_down(struct pool *pool, const struct redis *wanted)
     return redis;
 }
 
-/* Goes on connecting one more; one caller at a time does. NULL: it is not connected. The mutex is
- * free meanwhile. */
+/* Goes on connecting it; the mutex is free meanwhile. */
+static void pool_step(struct pool *pool, struct redis *redis)
+{
+    pthread_mutex_unlock(&pool->mutex);
+    redis_ready(redis, mono_deadline_ns(STEP_MS), -1);
+    pthread_mutex_lock(&pool->mutex);
+    if (!redis_connecting(redis))
+        pool->refused = !redis_up(redis);
+}
+
+/* Goes on connecting one more; one caller at a time does. NULL: it is not connected. */
 static struct redis *pool_grow(struct pool *pool)
 {
     struct redis *redis = mono_ns() >= pool->grow_ns ? pick_down(pool, NULL) : NULL;
     if (redis == NULL)
         return NULL;
     pool->grow_ns = INT64_MAX;
-    pthread_mutex_unlock(&pool->mutex);
-    redis_ready(redis, mono_deadline_ns(STEP_MS), -1);
-    pthread_mutex_lock(&pool->mutex);
+    pool_step(pool, redis);
     pool->connecting--;
     pool->grow_ns = redis_up(redis)           ? 0
                     : redis_connecting(redis) ? mono_deadline_ns(LOOK_MS)
@@ -158,15 +167,44 @@ static struct redis *pool_grow(struct pool *pool)
     return NULL;
 }
 
+/* Returns the one that its caller has begun to connect. */
+static void put_own(struct pool *pool, struct redis **own)
+{
+    if (*own == NULL)
+        return;
+    pool->connecting--;
+    pool_put(pool, *own);
+    *own = NULL;
+}
+
+/* As pool_grow, for a caller that has waited long: on a slow link one at a time takes too long.
+ * *own: what it connects; NULL: nothing yet, or the server has refused one. */
+static struct redis *grow_own(struct pool *pool, const struct redis *wanted, struct redis **own)
+{
+    struct redis *redis = NULL;
+    if (*own == NULL && (pool->refused || (*own = pick_down(pool, wanted)) == NULL))
+        return NULL;
+    pool_step(pool, *own);
+    if (redis_up(*own)) {
+        pool->connecting--;
+        redis = *own;
+        *own = NULL;
+    } else if (!redis_connecting(*own)) {
+        put_own(pool, own);
+    }
+    return redis;
+}
+
 /* Whether others have a connection that may come back soon. */
 static bool pool_has_lent(const struct pool *pool)
 {
     return pool->made > pool->idle_count + pool->connecting;
 }
 
-static void sleep_in_queue(struct pool *pool, struct taker *taker, int64_t deadline_ns)
+static void sleep_in_queue(struct pool *pool, struct taker *taker, int64_t deadline_ns,
+                           bool connects)
 {
-    const bool may_grow = pool->idle_count > 0 || pool->made < pool->max;
+    const bool may_grow = connects || pool->idle_count > 0 || pool->made < pool->max;
     const int64_t look_ns = mono_deadline_ns(may_grow ? LOOK_MS : CANCEL_MS);
     const struct timespec until = timespec_of(min_ns(deadline_ns, look_ns));
     pthread_cond_timedwait(&taker->woken, &pool->mutex, &until);
@@ -178,23 +216,30 @@ static bool is_readable(int fd)
     return poll(&polled, 1, 0) > 0;
 }
 
+/* When a caller in the queue begins to connect one of its own. */
+static int64_t alone_ns(const struct pool *pool)
+{
+    return mono_deadline_ns(min_ns(ALONE_MS, pool->config->connect_timeout_ms / ALONE_PART));
+}
+
 /* How long a caller that has waited may connect: an attempt says why none can be made. */
 static int64_t last_ns(int64_t hopes_until_ns)
 {
     return max_ns(hopes_until_ns, mono_deadline_ns(LAST_MS));
 }
 
-/* Waits in the queue for a connection that is returned, while one more is connected; no longer than
- * it would take to connect one. If none may come back, or it is late, takes one that is not
- * connected: *connect_by_ns says until when the caller may connect it.
+/* Waits in the queue for a connection that is returned, while one more is connected, and later one
+ * of its own; no longer than it would take to connect one. If none may come back, or it is late,
+ * takes one that is not connected: *connect_by_ns says until when the caller may connect it.
  * connect_by_ns NULL, for a renewal: takes no such one, waits until the deadline, and is the first
  * in the queue. NULL: there is none. */
 static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
                               int wake_fd, int64_t *connect_by_ns)
 {
     struct taker taker = {.given = NULL};
-    struct redis *redis = NULL;
+    struct redis *redis = NULL, *own = NULL;
     const bool renews = connect_by_ns == NULL;
+    const int64_t own_from_ns = renews ? INT64_MAX : alone_ns(pool);
     const int64_t hopes_until_ns =
         renews ? deadline_ns
                : min_ns(deadline_ns, mono_deadline_ns(pool->config->connect_timeout_ms));
@@ -208,16 +253,20 @@ static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int
         const bool late = mono_ns() >= deadline_ns || is_readable(wake_fd);
         const bool hopes = !late && mono_ns() < hopes_until_ns && pool_has_lent(pool) &&
                            (renews || pool->config->server_count == 1);
-        if (hopes)
+        if (hopes && mono_ns() >= own_from_ns)
+            redis = grow_own(pool, wanted, &own);
+        if (hopes && redis == NULL && own == NULL && taker.given == NULL)
             redis = pool_grow(pool);
-        else if (!renews && (redis = pick_down(pool, wanted)) != NULL)
+        else if (!hopes && !renews && (redis = own != NULL ? own : pick_down(pool, wanted)) != NULL)
             *connect_by_ns = hoped ? min_ns(deadline_ns, last_ns(hopes_until_ns)) : deadline_ns;
+        own = redis == own ? NULL : own; /* it is lent now */
         if (redis != NULL || late || (renews && !hopes))
             break;
         hoped |= hopes;
         if (taker.given == NULL)
-            sleep_in_queue(pool, &taker, hopes ? hopes_until_ns : deadline_ns);
+            sleep_in_queue(pool, &taker, hopes ? hopes_until_ns : deadline_ns, own != NULL);
     }
+    put_own(pool, &own);
     if (taker.given == NULL) {
         TAILQ_REMOVE(&pool->queue, &taker, in_queue);
         wake_first(pool); /* it may connect one more now */

@@ -27,6 +27,7 @@ struct pool {
     size_t made;
     size_t max;
     size_t connecting; /* lent to be connected */
+    bool refused;      /* the latest attempt of a caller in the queue has failed */
     int64_t grow_ns;   /* CLOCK_MONOTONIC: no caller in the queue connects one more before */
 };
 
@@ -36,8 +37,9 @@ void pool_destroy(struct pool *pool);
 /* Lends a connection, connected as by redis_ready: `wanted` if it is idle and connected; else
  * another such one; else one that it connects, if fewer than `max` exist. With one server it does
  * not wait for a new connection while others are lent. It waits in the queue for the first that is
- * returned, for connect_timeout_ms at most. The callers in the queue connect one more meanwhile. So
- * if no connection can be made, those that exist serve all callers.
+ * returned, for connect_timeout_ms at most. The callers in the queue connect one more meanwhile,
+ * and one each after 100 ms, unless the server has just refused one. So if no connection can be
+ * made, those that exist serve all callers.
  * LIMIT: all were still lent at the deadline; NO_MEMORY; CANCELLED: wake_fd is readable. *redis may
  * be NULL then. Otherwise what redis_ready says. If *redis is not NULL, it must be returned. */
 dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,

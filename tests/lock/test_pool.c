@@ -106,6 +106,43 @@ static void those_in_the_queue_connect_one_more(void **state)
     dlock_client_close(client);
 }
 
+static size_t connecting(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    const size_t count = pool->connecting;
+    pthread_mutex_unlock(&pool->mutex);
+    return count;
+}
+
+/* The server is slow. Those that have waited connect side by side: one after the other would take
+ * too long. */
+static void those_that_have_waited_connect_one_each(void **state)
+{
+    enum { CALLERS = 3 };
+    (void)state;
+    dlock_client *client = patient_client();
+    struct pool *pool = pool_of(client);
+    struct caller callers[CALLERS];
+    struct redis *only;
+    assert_status(pool_take(pool, NULL, INT64_MAX, -1, &only), OK);
+    server_pause(server);
+    for (size_t i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){.client = client, .wake_fd = -1};
+        starts_to_wait(&callers[i]);
+    }
+    eventually(connecting(pool) == CALLERS);
+    server_resume(server);
+    for (size_t i = 0; i < CALLERS; i++) {
+        must(pthread_join(callers[i].thread, NULL) == 0);
+        assert_int_equal(callers[i].status, DLOCK_OK);
+    }
+    assert_int_equal(connecting(pool), 0);
+    for (size_t i = 0; i < CALLERS; i++)
+        pool_give(pool, callers[i].redis);
+    pool_give(pool, only);
+    dlock_client_close(client);
+}
+
 static bool is_taken(struct pool *pool, struct redis **redis)
 {
     const bool taken = pool_take(pool, NULL, INT64_MAX, -1, redis) == DLOCK_OK;
@@ -229,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_first_in_the_queue),
         cmocka_unit_test(those_in_the_queue_connect_one_more),
+        cmocka_unit_test(those_that_have_waited_connect_one_each),
         cmocka_unit_test(a_call_waits_no_longer_than_it_may_connect),
         cmocka_unit_test(a_cancelled_call_leaves_the_queue),
         cmocka_unit_test(all_are_lent),
