@@ -108,6 +108,14 @@ static void garbage_instead_of_a_reply(void **state)
     }
 }
 
+/* A busy machine may not even get that far within the time-out. */
+static bool has_met_it(const struct stage *stage, dlock *lock, dlock_hold **hold,
+                       dlock_status *status)
+{
+    *status = tried(lock, hold);
+    return proxy_done(stage->proxy);
+}
+
 static void garbage_instead_of_the_login(void **state)
 {
     (void)state;
@@ -119,9 +127,9 @@ static void garbage_instead_of_the_login(void **state)
         dlock *lock = lock_of(client, "watchdog", LOCK);
         dlock_hold *hold;
         proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "INFO", garbage[j].bytes, garbage[j].size);
-        dlock_status status = tried(lock, &hold);
+        dlock_status status;
+        eventually(has_met_it(&stage, lock, &hold, &status));
         assert_true(status == DLOCK_OK || status == DLOCK_UNREACHABLE);
-        assert_true(proxy_done(stage.proxy));
         if (status == DLOCK_OK)
             assert_status(dlock_release(hold, NULL), OK);
         dlock_close(lock);
