@@ -232,14 +232,6 @@ static void sale_end_look(struct sale_worker *worker, struct sale *sale)
     sale->read_hold = NULL;
 }
 
-/* By a server of its own. A lock that was handed on asks none. */
-static bool was_granted_by_lock_server(const struct sale_env *env, const struct sale *sale)
-{
-    const struct lock_servers *locks = sale_locks(env);
-    return env->mode->now.rung->distributed && locks->apart && locks->role == REDIS_LOCK &&
-           !dlock_handed_off(sale->hold);
-}
-
 static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
@@ -258,8 +250,6 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
-    if (was_granted_by_lock_server(env, sale))
-        outage_hint(env->outage, REDIS_LOCK, OUTAGE_THERE);
     sale_record_enter(env, sale);
     if (looks)
         return selling_read_shared(worker, sale)

@@ -111,11 +111,6 @@ enum stock_status stock_connect(struct stock *stock);
 /* The same, for a shared one that is about to begin a sale: if all connections are in use, it makes
  * one more. If that fails, it waits for one of those; at most 100 ms, and then it connects. */
 enum stock_status stock_join(struct stock *stock);
-/* STOCK_OK: a shared one has a connection that another one made. STOCK_UNAVAILABLE: none came free
- * within 100 ms, or the time-out if that is less. */
-enum stock_status stock_borrow(struct stock *stock);
-/* True: connected, as far as is known. */
-bool stock_is_connected(const struct stock *stock);
 /* True: the server answered the latest attempt to connect, but refused the login or one more
  * client. Connections that exist may still work. */
 bool stock_refused(const struct stock *stock);

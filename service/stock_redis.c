@@ -242,7 +242,7 @@ static enum stock_status connect_or_share(struct stock *stock, bool grows)
 {
     struct share *share = &stock->server->share;
     while (stock->shares && !redis_up(stock->sharer.redis)) {
-        const enum share_next next = share_find(share, &stock->sharer, grows, stock->timeout_ms);
+        const enum share_next next = share_find(share, &stock->sharer, grows);
         if (next == SHARE_TAKEN)
             break;
         enum stock_status status = connect_alone(stock);
@@ -256,15 +256,6 @@ static enum stock_status connect_or_share(struct stock *stock, bool grows)
 enum stock_status stock_connect(struct stock *stock)
 {
     return connect_or_share(stock, false);
-}
-
-enum stock_status stock_borrow(struct stock *stock)
-{
-    if (!redis_up(stock->sharer.redis) &&
-        share_find(&stock->server->share, &stock->sharer, false, stock->timeout_ms) != SHARE_TAKEN)
-        return stock_failed(stock, STOCK_UNAVAILABLE, "%s: no connection that exists is free",
-                            stock_shown(stock));
-    return STOCK_OK;
 }
 
 enum stock_status stock_join(struct stock *stock)

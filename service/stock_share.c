@@ -97,10 +97,9 @@ static bool await_one(struct share *share, struct sharer *sharer, const struct t
     return sharer->given;
 }
 
-enum share_next share_find(struct share *share, struct sharer *sharer, bool grows,
-                           int64_t timeout_ms)
+enum share_next share_find(struct share *share, struct sharer *sharer, bool grows)
 {
-    const struct timespec until = timespec_of(mono_ns() + min_ns(WAIT_MS, timeout_ms) * NS_PER_MS);
+    const struct timespec until = timespec_of(mono_ns() + WAIT_MS * NS_PER_MS);
     enum share_next next = SHARE_CONNECT;
     pthread_mutex_lock(&share->mutex);
     set_works(share, sharer, false);

@@ -37,11 +37,10 @@ void share_wake(struct share *share, struct sharer *sharer);
 void share_rest(struct share *share, struct sharer *sharer);
 
 /* The sharer has no connection. TAKEN: it has one now, of a sharer that rested. CONNECT: make one.
- * GROW: make one more; if that fails, ask again. Waits for at most 100 ms, or timeout_ms if that is
- * less, and only if others have connections. grows: it may be told to GROW. */
+ * GROW: make one more; if that fails, ask again. Waits for at most 100 ms, and only if others have
+ * connections. grows: it may be told to GROW. */
 enum share_next { SHARE_TAKEN, SHARE_CONNECT, SHARE_GROW };
-enum share_next share_find(struct share *share, struct sharer *sharer, bool grows,
-                           int64_t timeout_ms);
+enum share_next share_find(struct share *share, struct sharer *sharer, bool grows);
 /* What has become of CONNECT or GROW. */
 void share_connected(struct share *share, struct sharer *sharer, bool connected);
 

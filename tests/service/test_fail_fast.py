@@ -201,25 +201,6 @@ def test_a_server_that_refuses_wake_ups_is_there(redis, start, lock):
     assert inventoryd_redis_up(shop) == [1, 1] and not shop.logged("redis-server-lost")
 
 
-def test_a_lock_that_is_handed_on_says_nothing_of_its_server(redis, start, tmp_path):
-    """The instance has it already. Else a grant shows that the lock's server is there."""
-    locks = Redis(tmp_path / "locks")
-    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, "--lock", "fair", "--ttl-ms", 600000,
-                 "--handoff-ms", 60000, "--fail-fast-ms", 600000, "--enable-failpoints",
-                 "--failpoints", "sale.entered=1*pause")
-    redis("SET", "inventory:{phone}", 5)
-    first = Background(shop.sell)
-    wait_until(lambda: paused(shop) == 1, "the first has the lock")
-    second = Background(shop.sell)
-    wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 1, "the second waits in the client")
-    locks.kill()
-    wait_until(lambda: shop.admin("GET", "/readyz").status == 503 and inventoryd_redis_up(shop) == [0, 1], "it is away")
-    resume(shop, "sale.entered")
-    wait_until(lambda: shop.metric("lock_handoffs_total") == 1, "the second was handed the lock")
-    assert {first.result().status, second.result().status} == {200}
-    assert not shop.logged("lock-server-restored")
-
-
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_second_outage_is_seen_though_nobody_sold_meanwhile(redis, start, apart, tmp_path):
     locks = Redis(tmp_path / "locks")

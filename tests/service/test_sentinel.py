@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lock and stock at the master that sentinels name. The servers run with the files of deploy/sentinel."""
+import collections
 import re
 
 import pytest
@@ -26,20 +27,6 @@ def restart_sentinels(group):
         watcher.kill()
         watcher.start()
     group.await_ready()
-
-
-def looks_at(master):
-    """How often the shop has tried whether it takes writes."""
-    found = re.search(r"cmdstat_setrange:calls=(\d+)", master("INFO", "commandstats"))
-    return int(found[1]) if found else 0
-
-
-def sell_at_once(shop):
-    """12 buyers, each 20 times. Returns the answers that are no sale, and how many are."""
-    buyers = [Background(lambda: [shop.sell() for _ in range(20)]) for _ in range(12)]
-    replies = [reply for buyer in buyers for reply in buyer.result()]
-    others = [reply for reply in replies if reply.status != 200]
-    return others, len(replies) - len(others)
 
 
 def restored(shop):
@@ -79,33 +66,14 @@ def test_sales_go_on_without_sentinels(group, start, redis, how, lock, write):
         else:
             watcher.kill()
     try:
-        assert sell_at_once(shop) == ([], 240)
+        buyers = [Background(lambda: [shop.sell() for _ in range(20)]) for _ in range(12)]
+        replies = [reply for buyer in buyers for reply in buyer.result()]
+        assert collections.Counter(reply.status for reply in replies) == {200: 240}, [
+            reply for reply in replies if reply.status != 200][:3]
         assert "no master" in shop.admin("GET", "/readyz").json["detail"]
     finally:
         restart_sentinels(group)
         group.named()("DEL", "inventory:epoch")  # it stands for a lock that ends here
-
-
-def test_without_sentinels_it_is_looked_at_by_a_connection_of_the_sales(group, start, redis):
-    """Its own one was closed, and is not had again. A sale that cannot make a connection lets it look."""
-    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, "--redis-timeout-ms", 3000, *PATIENT)
-    assert shop.stock(value=10000).status == 200
-    assert sell_at_once(shop) == ([], 240)
-    master = group.named()
-    for watcher in group.watchers:
-        freeze(watcher.process)
-    try:
-        looks = looks_at(master)
-        clients = re.findall(r"^id=(\d+) .* cmd=(info|decr)", master("CLIENT", "LIST", "TYPE", "normal"), re.M)
-        kept = next(number for number, command in clients if command == "decr")
-        for number, _ in clients:  # one of the sales' is left
-            assert number == kept or master("CLIENT", "KILL", "ID", number) == 1
-        wait_until(lambda: sell_at_once(shop) == ([], 240) and looks_at(master) > looks, "it was looked at")
-        assert sell_at_once(shop) == ([], 240) and inventoryd_redis_up(shop) == [1, 1]
-        assert not shop.logged("stock-server-lost")
-    finally:
-        restart_sentinels(group)
-        master("DEL", "inventory:epoch")  # it stands for a lock that ends here
 
 
 def test_a_former_master_that_wakes_sells_nothing(group, start):
