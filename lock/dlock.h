@@ -700,7 +700,8 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  * OK         released. Of a nested hold: its owner has one hold less.
  * LOST       the hold was lost before. Nothing of any other holder was freed. On rungs that are not
  *            flawed, `last` is not sent once the library knows of the loss. The release is then
- *            sent only if the owner's other holds may still keep the key.
+ *            sent only if the key may still exist: because of the owner's other holds, or, on
+ *            `redlock`, on some servers. The call awaits its answers as those of any release.
  * UNKNOWN    the reply was lost. Without `last`: the release goes on in the background until the
  *            lock has expired. With `last`: its commands may or may not have been carried out. If
  *            they cannot arrive later, the lock was released all the same. Otherwise it is left to

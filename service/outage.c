@@ -31,7 +31,6 @@ struct server {
     enum redis_role role;
     size_t number;            /* among those of its role */
     struct stock *stock;      /* the thread's connection */
-    struct stock *borrowed;   /* a connection of sales, while the thread cannot make one */
     char why[OUTAGE_WHY_MAX]; /* while it is away: what its latest check found */
     bool unconfirmed;         /* and whether that is only about its replicas */
     const char *key;
@@ -286,23 +285,12 @@ void outage_hint_about(struct outage *outage, enum redis_role role, const char *
 }
 
 /* first: the first check; nothing has failed yet, so a connection proves enough. */
-static enum check_result outage_probe(const struct server *server, bool first)
+static enum check_result outage_probe(struct server *server, bool first)
 {
     if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) ==
         STOCK_OK)
         return THERE;
     return stock_refused(server->stock) ? SHUT : AWAY;
-}
-
-/* No connection can be made, for instance because all sentinels are away. Whether a connection that
- * sales have made earlier takes writes all the same. */
-static bool outage_probe_borrowed(const struct server *server)
-{
-    struct stock *stock = server->borrowed;
-    bool there =
-        stock_borrow(stock) == STOCK_OK && stock_takes_writes(stock, server->key) == STOCK_OK;
-    stock_rest(stock);
-    return there;
 }
 
 /* The server has been away for --fail-fast-ms. The mutex is held. */
@@ -337,10 +325,7 @@ static void outage_check(struct server *server)
     server->next_check_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
     stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
-    stock_limit(server->borrowed, timeout_ns / 2 / NS_PER_MS + 1);
     enum check_result result = outage_probe(server, first);
-    if (result == AWAY && !stock_is_connected(server->stock) && outage_probe_borrowed(server))
-        result = THERE;
     pthread_mutex_lock(&outage->mutex);
     if (outage->ending)
         return;
@@ -388,18 +373,9 @@ static bool outage_prepare(struct outage *outage, struct server *server, enum re
     /* At once: a later check then has a connection, and the metric is correct from the start. */
     server->next_check_ns = 0;
     server->stock = stock_new(stock_server);
-    server->borrowed = stock_new_shared(stock_server);
-    if (server->stock == NULL || server->borrowed == NULL)
-        return false;
-    stock_end_by(server->stock, outage->end_fd);
-    stock_end_by(server->borrowed, outage->end_fd);
-    return true;
-}
-
-static void free_connections(struct server *server)
-{
-    stock_free(server->borrowed);
-    stock_free(server->stock);
+    if (server->stock != NULL)
+        stock_end_by(server->stock, outage->end_fd);
+    return server->stock != NULL;
 }
 
 struct outage *outage_new(const struct outage_options *options)
@@ -459,9 +435,9 @@ void outage_free(struct outage *outage)
         if (server->started)
             pthread_join(server->thread, NULL);
     for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
-        free_connections(&outage->servers[role]);
+        stock_free(outage->servers[role].stock);
     for (size_t i = 0; i < outage->lock_server_count; i++)
-        free_connections(&outage->lock_servers[i]);
+        stock_free(outage->lock_servers[i].stock);
     for (int needs = 0; needs < REDIS_ROLES; needs++)
         if (outage->patience[needs] != NULL)
             outage_give_back(outage->patience[needs]);

@@ -253,9 +253,6 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
-    if (env->mode->now.rung->distributed && sale_locks(env)->apart &&
-        sale_locks(env)->role == REDIS_LOCK)
-        outage_hint(env->outage, REDIS_LOCK, OUTAGE_THERE);
     sale_record_enter(env, sale);
     if (looks)
         return selling_read_shared(worker, sale)

@@ -109,11 +109,6 @@ struct stock_epoch {
 /* STOCK_OK: connected and logged in. A shared one does not wait for a new connection while others
  * have one: it takes the first that is returned. See pool_take. */
 enum stock_status stock_connect(struct stock *stock);
-/* STOCK_OK: a shared one has a connection that another one made. STOCK_UNAVAILABLE: none came free
- * within 100 ms, or the time-out if that is less. */
-enum stock_status stock_borrow(struct stock *stock);
-/* True: connected, as far as is known. */
-bool stock_is_connected(const struct stock *stock);
 /* True: the server answered the latest attempt to connect, but refused the login or one more
  * client. Connections that exist may still work. */
 bool stock_refused(const struct stock *stock);

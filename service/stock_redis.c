@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define SHARED_MAX 2048 /* more than there are workers */
-#define BORROW_MS 100   /* much longer than a command takes at a healthy server */
 
 struct stock_server {
     struct redis_config config;
@@ -250,17 +249,6 @@ enum stock_status stock_connect(struct stock *stock)
                      !redis_refused_for_now(stock->redis); /* no master now: it is away */
     return status == DLOCK_OK ? STOCK_OK
                               : stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
-}
-
-enum stock_status stock_borrow(struct stock *stock)
-{
-    if (stock->redis == NULL)
-        pool_take_up(&stock->server->pool, min_ns(deadline_ns(stock), mono_deadline_ns(BORROW_MS)),
-                     stock->end_fd, &stock->redis);
-    return stock->redis != NULL
-               ? STOCK_OK
-               : stock_failed(stock, STOCK_UNAVAILABLE, "%s: no connection that exists is free",
-                              stock_shown(stock));
 }
 
 static void stock_redis_note_broken(struct stock *stock)

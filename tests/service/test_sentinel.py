@@ -30,18 +30,6 @@ def restart_sentinels(group):
     group.await_ready()
 
 
-def looks_at(master):
-    """How often the shop has tried whether it takes writes."""
-    found = re.search(r"cmdstat_setrange:calls=(\d+)", master("INFO", "commandstats"))
-    return int(found[1]) if found else 0
-
-
-def sell_at_once(shop):
-    """The statuses of many buyers' sales."""
-    return {status for buyer in [Background(lambda: {shop.sell().status for _ in range(20)}) for _ in range(12)]
-            for status in buyer.result()}
-
-
 def restored(shop):
     """How long the server was away, and how long sales were refused, as the log says."""
     lines = shop.logged("redis-server-restored")
@@ -89,28 +77,6 @@ def test_sales_go_on_without_sentinels(group, start, redis, how, lock, write, ov
     finally:
         restart_sentinels(group)
         group.named()("DEL", "inventory:epoch")  # it stands for a lock that ends here
-
-
-def test_without_sentinels_it_is_looked_at_by_a_connection_of_the_sales(group, start, redis):
-    """Its own one was closed, and is not had again. A sale that cannot make a connection lets it look."""
-    shop = start(None, "--lock-redis", redis.url, "--stock-redis", group.url, "--redis-timeout-ms", 3000, *PATIENT)
-    assert shop.stock(value=10000).status == 200
-    assert sell_at_once(shop) == {200}
-    master = group.named()
-    for watcher in group.watchers:
-        freeze(watcher.process)
-    try:
-        looks = looks_at(master)
-        clients = re.findall(r"^id=(\d+) .* cmd=(info|decr)", master("CLIENT", "LIST", "TYPE", "normal"), re.M)
-        kept = next(number for number, command in clients if command == "decr")
-        for number, _ in clients:  # one of the sales' is left
-            assert number == kept or master("CLIENT", "KILL", "ID", number) == 1
-        wait_until(lambda: sell_at_once(shop) == {200} and looks_at(master) > looks, "it was looked at")
-        assert sell_at_once(shop) == {200} and inventoryd_redis_up(shop) == [1, 1]
-        assert not shop.logged("stock-server-lost")
-    finally:
-        restart_sentinels(group)
-        master("DEL", "inventory:epoch")  # it stands for a lock that ends here
 
 
 def test_a_release_keeps_no_connection_to_the_stock(group, start, redis, proxy):
