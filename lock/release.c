@@ -201,8 +201,8 @@ static void release_go_on(struct releasing *r)
 static void release_begin_async(struct releasing *r)
 {
     struct dlock_client *client = r->hold->lock->client;
-    const bool in_hook = r->hold->lock->rung.expires &&
-                         !timekeeper_try_to_forget(&client->timekeeper, r->hold);
+    const bool in_hook =
+        r->hold->lock->rung.expires && !timekeeper_try_to_forget(&client->timekeeper, r->hold);
     if (!in_hook && r->hold->lock->holding->begin_release(r, false)) {
         release_go_on(r);
         return;
