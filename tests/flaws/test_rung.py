@@ -299,6 +299,7 @@ def test_without_a_majority_a_buyer_is_refused_and_what_two_servers_granted_is_t
         assert [sale.answer for sale in stage.sales] == ["sold unit 3, 2 left", "503 lock-unavailable", "sold unit 2, 1 left"]
         for server in stage.lock_servers[:2]:  # both had set its key
             mine = [command for client, command in server.witnessed() if client != "lua" and "lock:{phone}" in command]
+            mine = list(dict.fromkeys(mine))  # a release may be sent twice
             assert [command.split()[0] for command in mine[2:4]] == ['"SET"', '"EVAL"'], mine
         assert "none of servers 1, 2 and 3 has the lock's key" in transcript.text_of(stage)
 
