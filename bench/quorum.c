@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * libdlock's redlock on several Redis servers: acquire and release, by one waiter or by many
- * threads of one client. peers/redsync takes the same words, except -warm-ms, and prints the same
- * line of JSON.
+ * threads of one client. peers/redsync takes the same words, except -tokens and -warm-ms, and
+ * prints the same line of JSON.
  * `bench/bench quorum` runs many rounds of both. When the connections are open, they say "ready"
  * and wait for a line, or the end of their input.
  *
@@ -15,6 +15,7 @@
 #include <err.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,6 +33,8 @@ struct bench {
     atomic_long failed;
     atomic_long inside; /* holders at this moment */
     atomic_long inside_max;
+    bool tokens;
+    _Atomic uint64_t token; /* of the latest hold */
     pthread_barrier_t start;
 };
 
@@ -51,19 +54,31 @@ static void enter_and_leave(struct bench *bench)
     atomic_fetch_sub(&bench->inside, 1);
 }
 
-/* Acquires and releases once. */
+/* Is called while the lock is held. */
+static bool token_grew(struct bench *bench, const dlock_hold *hold)
+{
+    uint64_t token = dlock_token(hold);
+    uint64_t before = atomic_exchange(&bench->token, token);
+    if (token <= before)
+        warnx("token %" PRIu64 " was given out after token %" PRIu64, token, before);
+    return token > before;
+}
+
+/* Acquires and releases once. Says whether both succeeded, and the token grew, if there is one. */
 static bool pair(struct bench *bench)
 {
-    struct dlock_want want = {.size = sizeof want, .wait_ms = -1};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = -1, .token = bench->tokens};
     dlock_hold *hold = NULL;
+    bool grew = true;
     dlock_status status = dlock_acquire(bench->lock, &want, &hold);
     if (status == DLOCK_OK) {
+        grew = !bench->tokens || token_grew(bench, hold);
         enter_and_leave(bench);
         status = dlock_release(hold, NULL);
     }
     if (status != DLOCK_OK)
         warnx("%s: %s", dlock_status_name(status), dlock_error());
-    return status == DLOCK_OK;
+    return status == DLOCK_OK && grew;
 }
 
 static void *take_turns(void *arg)
@@ -101,13 +116,21 @@ static long number_of(const char *name, const char *text, long max)
     return value;
 }
 
-static void usage(void)
-{
-    errx(2,
-         "usage: bench-quorum [-waiters N] [-pairs N] [-ttl-ms MS] [-warm-ms MS] "
-         "HOST:PORT HOST:PORT HOST:PORT... (an odd number, 3 to %d)",
-         SERVERS_MAX);
-}
+static const char usage[] =
+    "usage: bench-quorum [options] HOST:PORT HOST:PORT HOST:PORT...\n"
+    "\n"
+    "Acquires and releases one lock of the rung redlock, again and again. It needs an odd number\n"
+    "of Redis servers, 3 to 15. It says \"ready\" when the connections are open, and begins when\n"
+    "it reads a line.\n"
+    "\n"
+    "  -waiters N   threads that want the lock (default 1)\n"
+    "  -pairs N     acquires, each with its release, of all threads together (default 2000)\n"
+    "  -tokens      draw a fencing token with each acquire, which costs a second round\n"
+    "  -ttl-ms MS   the lock's time to live (default 30000)\n"
+    "  -warm-ms MS  the least time before \"ready\" (default 1)\n"
+    "\n"
+    "It prints one line of JSON. pairs: how many succeeded. failed: how many did not.\n"
+    "inside_max: the most holders at once. seconds: the time of all pairs.\n";
 
 int main(int argc, char **argv)
 {
@@ -115,8 +138,11 @@ int main(int argc, char **argv)
                                             {"pairs", required_argument, NULL, 'p'},
                                             {"ttl-ms", required_argument, NULL, 't'},
                                             {"warm-ms", required_argument, NULL, 'm'},
+                                            {"tokens", no_argument, NULL, 'k'},
+                                            {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     long waiters = 1, pairs = 2000, ttl_ms = 30000, warm_ms = 1;
+    bool tokens = false;
     int option;
     while ((option = getopt_long_only(argc, argv, "", options, NULL)) != -1) {
         if (option == 'w')
@@ -127,12 +153,17 @@ int main(int argc, char **argv)
             ttl_ms = number_of("ttl-ms", optarg, 86400000);
         else if (option == 'm')
             warm_ms = number_of("warm-ms", optarg, 60000);
+        else if (option == 'k')
+            tokens = true;
+        else if (option == 'h')
+            return fputs(usage, stdout) < 0 ? 2 : 0;
         else
-            usage();
+            return 2; /* getopt has said why */
     }
     int count = argc - optind;
     if (count < 3 || count > SERVERS_MAX || count % 2 == 0)
-        usage();
+        errx(2, "%d servers were named: must be an odd number, 3 to %d (see -help)", count,
+             SERVERS_MAX);
     char urls[SERVERS_MAX][300];
     const char *servers[SERVERS_MAX];
     for (int i = 0; i < count; i++) {
@@ -143,7 +174,7 @@ int main(int argc, char **argv)
                                            .servers = servers,
                                            .server_count = (size_t)count,
                                            .ttl_ms = ttl_ms};
-    struct bench bench = {.lock = NULL};
+    struct bench bench = {.tokens = tokens};
     dlock_client *client = NULL;
     if (dlock_client_open(&client_options, &client) != DLOCK_OK ||
         dlock_open(client, "redlock", NAME, &bench.lock) != DLOCK_OK)

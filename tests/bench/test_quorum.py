@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small rounds on several servers: a round is valid only if nobody entered beside another."""
+import argparse
 import csv
 import json
 import os
@@ -19,6 +20,7 @@ import quorum  # noqa: E402
 from redis_server import Connection  # noqa: E402
 
 BENCH_QUORUM = pathlib.Path(os.environ["LADDER_BUILD"]) / "bench" / "bench-quorum"
+TOKEN = "dlock:token:lock:{phone}"
 PATIENCE_S = 240
 
 
@@ -39,10 +41,15 @@ def bench(*more):
 
 
 @pytest.mark.parametrize("waiters", [1, 20])
-def test_a_round_of_ours(world, waiters):
-    row = quorum.play(world, {quorum.OURS: BENCH_QUORUM}, quorum.OURS, waiters, 60)
+@pytest.mark.parametrize("who, drawn", [(quorum.OURS, 0), (quorum.TOKENS, 60)])
+def test_a_round_of_ours(world, who, drawn, waiters):
+    for server in world.servers:
+        server("FLUSHALL")
+    row = quorum.play(world, {quorum.OURS: BENCH_QUORUM}, who, waiters, 60)
     assert (row["verdict"], row["pairs"], row["failed"], row["inside_max"]) == ("ok", 60, 0, 1)
-    assert [server("DBSIZE") for server in world.servers] == [0] * 5
+    tokens = [int(server("GET", TOKEN) or 0) for server in world.servers]
+    assert sorted(tokens)[2] >= drawn, "a majority has the last token"
+    assert drawn or [server("DBSIZE") for server in world.servers] == [0] * 5
 
 
 @pytest.mark.parametrize("said, reason", [
@@ -87,6 +94,22 @@ def test_the_verb_takes_turns_and_keeps_them(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["who"] for row in rows] == [quorum.OURS, quorum.ILL, quorum.OURS + quorum.AGAIN]
     assert [row["pairs"] for row in rows] == ["60"] * 3
+
+
+@pytest.mark.parametrize("name", ["pairs", "crowd"])
+def test_a_row_with_tokens_takes_its_turn(world, capsys, name):
+    """Here the peer is our own program, so that no Go is needed."""
+    arguments = argparse.Namespace(rounds=2, pairs=40, waiters=5)
+    rows = quorum.run_rounds(world, dict.fromkeys([quorum.OURS, quorum.PEER], BENCH_QUORUM), name, arguments)
+    assert [row["who"] for row in rows] == [quorum.OURS, quorum.PEER, quorum.TOKENS, quorum.NOISE] * 2
+    assert {(row["pairs"], row["waiters"]) for row in rows} == {(40, 5 if name == "crowd" else 1)}
+    asked = {row["who"]: row["late_commands"] for row in rows}
+    assert asked[quorum.TOKENS] > asked[quorum.OURS], "the token is a second round"
+    quorum.tell(name, rows, 1)
+    told = capsys.readouterr().out
+    for ratio in ("redlock / redsync", "redlock with tokens / redsync", "redlock with tokens / redlock"):
+        assert re.search(rf"^ +{ratio} +\d+\.\d\d \[", told, re.M), told
+    assert told.count("(bar: ") == 1, "none on the row with tokens"
 
 
 def test_the_verb_refuses_a_busy_machine():
