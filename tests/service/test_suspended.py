@@ -120,5 +120,5 @@ def test_a_switch_waits_for_those_that_are_suspended(redis, start):
     wait_until(lambda: shop.metric("inventoryd_queue_depth") == 1, "who comes meanwhile waits")
     assert switch.is_alive()
     arm(shop, "sale.after_read", "off")
-    check_all_sold(redis, sales)
     assert switch.result().status == 200 and late.result().status == 200
+    check_all_sold(redis, sales)
