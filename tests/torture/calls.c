@@ -208,6 +208,7 @@ static void answered(struct self *self, struct call *call, dlock_status status, 
     if (status == DLOCK_OK) {
         call->token = dlock_token(hold);
         snprintf(call->owner, sizeof call->owner, "%s", dlock_owner(hold));
+        atomic_fetch_add(&self->world->acquired, 1);
         sample(call, hold);
     }
     call_end(self->world, call, status);

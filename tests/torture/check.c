@@ -279,7 +279,10 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
         !exclude(plan, a, b))
         return;
     /* The older one may be valid again later: a backup may hold what was broken since. */
-    if (!is_excused(world, plan, a, b, until_ns) && !is_excused(world, plan, b, a, until_ns))
+    world->overlaps++;
+    if (is_excused(world, plan, a, b, until_ns) || is_excused(world, plan, b, a, until_ns))
+        world->excused++;
+    else
         violation(world, VIOLATION_OVERLAP,
                   "%s: #%d of process %d and #%d of process %d were both valid for %.1f ms",
                   plan->names[a->lock], number(world, a), a->process, number(world, b), b->process,
@@ -325,6 +328,32 @@ static void check_tokens(struct world *world, const struct plan *plan, const str
                   number(world, b), (unsigned long long)b->token);
 }
 
+/* Whether another section read the stock after this one had read it, and before this one wrote. */
+static bool is_stale(struct call *const *held, size_t count, const struct call *call)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct visit *mine = &call->visit, *its = &held[i]->visit;
+        if (held[i] != call && held[i]->lock == call->lock && its->read_ns != 0 &&
+            its->read_sent_ns > mine->read_ns && its->read_ns < mine->write_ns)
+            return true;
+    }
+    return false;
+}
+
+static void check_visit(struct world *world, struct call *const *held, size_t count,
+                        const struct call *call)
+{
+    const struct visit *visit = &call->visit;
+    bool accepted = visit->written == WRITTEN_YES;
+    if (visit->written == WRITTEN_NOT)
+        return;
+    bool stale = is_stale(held, count, call) || (accepted && visit->left != visit->found - 1);
+    world->stale += stale;
+    if (stale && accepted)
+        violation(world, VIOLATION_STALE, "#%d of process %d read %lld, and its write left %lld",
+                  number(world, call), call->process, visit->found, visit->left);
+}
+
 static void check_pairs(struct world *world, const struct plan *plan)
 {
     size_t count = check_call_count(world), held_count = 0;
@@ -339,6 +368,8 @@ static void check_pairs(struct world *world, const struct plan *plan)
             check_overlap(world, plan, held[i], held[j]);
             check_tokens(world, plan, held[i], held[j]);
         }
+    for (size_t i = 0; i < held_count; i++)
+        check_visit(world, held, held_count, held[i]);
     free(held);
 }
 

@@ -81,11 +81,18 @@ static void release(struct thread *thread, dlock_hold *hold, struct call *call, 
 static void hold_once(struct thread *thread, const struct member *member, const struct how *how)
 {
     struct self *self = thread->self;
+    const struct visitor *visitor = thread->place != NULL ? self->plan->visitor : NULL;
     struct call *call;
+    if (visitor != NULL)
+        visitor->before(thread->place);
     dlock_hold *hold = hold_acquire(thread, member, member->locks[how->lock], how, &call);
     if (hold == NULL)
         return;
+    if (visitor != NULL)
+        visitor->enter(thread->place, hold, &call->visit);
     inside(thread, hold, call);
+    if (visitor != NULL)
+        visitor->leave(thread->place, &call->visit);
     if (member != &self->main)
         hold_release(thread, hold, call, how->rides);
     else if (!chance(&thread->random, self->plan->kept) || !hold_keep(self, hold, call))
@@ -109,7 +116,7 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
     uint64_t *random = &thread->random;
     int64_t ms = (int64_t)random_below(random, (uint64_t)plan->section_ms + 1);
     if (!plan->long_ttl && chance(random, plan->overdue))
-        ms = call->ttl_ms * 5 / 4;
+        ms = plan->overdue_ms != 0 ? plan->overdue_ms : call->ttl_ms * 5 / 4;
     if (chance(random, 20))
         judge_lost_fd(thread->self, call, hold);
     bool nests = thread->depth < 3 && chance(random, plan->nesting);
@@ -235,14 +242,23 @@ static void do_one(struct thread *thread)
     }
 }
 
+static bool is_enough(const struct self *self)
+{
+    int acquisitions = self->plan->acquisitions;
+    return atomic_load(&self->world->call_count) >= CALLS_ENOUGH ||
+           (acquisitions != 0 && atomic_load(&self->world->acquired) >= acquisitions);
+}
+
 static void *run_thread(void *arg)
 {
     struct thread *thread = arg;
     const struct self *self = thread->self;
-    for (int i = 0; i < self->plan->calls && in_phase(self, PHASE_RUN) &&
-                    atomic_load(&self->world->call_count) < CALLS_ENOUGH;
-         i++)
+    const struct visitor *visitor = self->plan->visitor;
+    thread->place = visitor != NULL ? visitor->open(self->plan) : NULL;
+    for (int i = 0; i < self->plan->calls && in_phase(self, PHASE_RUN) && !is_enough(self); i++)
         do_one(thread);
+    if (thread->place != NULL)
+        visitor->close(thread->place);
     atomic_fetch_sub(&thread->self->shared->busy, 1);
     atomic_fetch_sub(&thread->self->running, 1);
     return NULL;

@@ -11,6 +11,8 @@
 #include "world.h"
 
 #define FAULTS_MAX 8
+
+struct plan;
 #define ANY (-1)
 
 /* What a thread can do next: X(name, weight among the actions of this history). */
@@ -96,11 +98,22 @@ struct fault {
     int ms;             /* for SLOW and SLOW_SERVER: the round trip */
 };
 
+/* What a section does besides sampling its hold, with a connection for each thread. */
+struct visitor {
+    void *(*open)(const struct plan *plan);
+    void (*close)(void *place);
+    void (*before)(void *place); /* before the lock is asked for */
+    void (*enter)(void *place, const dlock_hold *hold, struct visit *visit);
+    void (*leave)(void *place, struct visit *visit); /* before the release, valid or not */
+};
+
 struct plan {
     uint64_t seed;
     const struct dlock_rung *rung;
     /* Opens a lock whose rung is not part of the ladder; otherwise NULL. */
     dlock_status (*open)(dlock_client *client, const char *name, dlock **lock);
+    const struct visitor *visitor;        /* or NULL */
+    int stock_port;                       /* of the visitor's server */
     int servers;                          /* independent masters; or nodes, then sentinels */
     bool sentinel;                        /* a master, its replicas, and sentinels */
     enum planted planted;                 /* a mistake that all processes make */
@@ -108,6 +121,7 @@ struct plan {
     bool long_ttl;                        /* nothing expires: no fault lets a hold expire */
     bool asks_tokens;                     /* of REDLOCK: each acquire has want.token */
     int processes, threads, locks, calls; /* calls: per thread */
+    int acquisitions;                     /* after so many of all threads they end; 0: no limit */
     char names[LOCKS_MAX][40];
     int64_t ttl_ms[PROCESSES_MAX]; /* per process */
     bool own_loop[PROCESSES_MAX];
@@ -121,6 +135,7 @@ struct plan {
     int noise, noise_us;                                      /* see noise.h */
     int section_ms;                                           /* the most */
     int overdue;        /* per cent of sections that outlast the TTL */
+    int overdue_ms;     /* if not 0: they last so long instead */
     int64_t wait_ms[3]; /* a wait is at most one of these */
     struct fault faults[FAULTS_MAX];
     size_t fault_count;

@@ -153,8 +153,8 @@ static void sum_up(const struct run *run, struct result *result)
     const struct world *world = run->world;
     size_t count = atomic_load(&world->violation_count);
     result->violations = (int)count;
-    for (size_t i = 0; i < count && i < VIOLATIONS_MAX; i++)
-        result->by_kind[world->violations[i].kind]++;
+    for (size_t i = 0; i < VIOLATION_COUNT; i++)
+        result->by_kind[i] = world->by_kind[i];
     if (count > 0)
         memcpy(result->first, world->violations[0].text, sizeof result->first);
     memcpy(result->faults, faults_done(run->faults), sizeof result->faults);

@@ -53,6 +53,7 @@ struct thread {
     uint64_t random;
     pthread_t id;
     int depth;
+    void *place; /* of the plan's visitor */
 };
 
 /* How to acquire; see struct dlock_want. */

@@ -121,7 +121,8 @@ void stage_start(struct stage *stage)
 bool stage_play(struct stage *stage)
 {
     struct world *world = stage->world;
-    rounds(stage, all_done, stage->plan->sentinel ? RUN_GROUP_MS : RUN_MS);
+    int64_t run_ms = stage->plan->sentinel ? RUN_GROUP_MS : RUN_MS;
+    rounds(stage, all_done, stage->run_ms != 0 ? stage->run_ms : run_ms);
     stage->calm(stage->arg);
     atomic_store(&world->calm_ns, boot_ns());
     note(world, NOTE_FAULT, -1, NULL, "all faults are over");

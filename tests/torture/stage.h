@@ -17,6 +17,7 @@ struct stage {
     void (*round)(void *arg, int ms); /* called repeatedly: serves the server and the faults */
     void (*calm)(void *arg);          /* ends all faults */
     void (*at_rest)(void *arg);       /* called when no process holds a lock; or NULL */
+    int64_t run_ms;                   /* the limit of PHASE_RUN; 0: some seconds */
 
     struct client_start starts[PROCESSES_MAX];
 };

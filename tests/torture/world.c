@@ -179,6 +179,7 @@ void note(struct world *world, enum note_kind kind, int process, struct call *ca
 void violation(struct world *world, enum violation_kind kind, const char *format, ...)
 {
     size_t index = atomic_fetch_add(&world->violation_count, 1);
+    atomic_fetch_add(&world->by_kind[kind], 1);
     if (index >= VIOLATIONS_MAX)
         return;
     struct violation *found = &world->violations[index];

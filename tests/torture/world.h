@@ -20,9 +20,9 @@
 #define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child, which ends without closing */
 #define LOCKS_MAX 3
 #define SERVERS_MOST 6
-#define CALLS_MAX 32768
+#define CALLS_MAX 65536
 #define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* from then on the threads make no more calls */
-#define NOTES_MAX 32768
+#define NOTES_MAX 65536
 #define VIOLATIONS_MAX 32
 #define NS_A_MS 1000000LL
 
@@ -39,6 +39,16 @@ enum what {
 #define X(name, text) WHAT_##name,
     WHAT_MAP(X)
 #undef X
+};
+
+/* A section's use of a stock that is not on the lock's servers: it reads it, and later lowers it by
+ * one. */
+enum written { WRITTEN_NOT, WRITTEN_YES, WRITTEN_REFUSED };
+struct visit {
+    int64_t read_sent_ns, read_ns; /* before the read was sent, after its answer; 0: not read */
+    int64_t write_ns;              /* before the write was sent */
+    enum written written;
+    long long found, left; /* what it read, and what the stock was after its write */
 };
 
 /* A call. For a call that acquires, it also has the samples of its hold. */
@@ -64,6 +74,7 @@ struct call {
     uint64_t token;
     int64_t origin_ns; /* the earliest start of its grant, set by check.c */
     char owner[96], error[240];
+    struct visit visit; /* of its section */
 
     /* Samples of dlock_valid(), each between two readings of the clock. */
     _Atomic int64_t first_true_ns; /* after the first true */
@@ -104,6 +115,7 @@ struct note {
     X(KEY, "a foreign key was used, or a key of the library never expires")                        \
     X(RIDE, "a command that rode with a release was carried out twice, or not at all")             \
     X(RESOURCE, "descriptors, threads or memory were leaked")                                      \
+    X(STALE, "the stock accepted a stale write")                                                   \
     X(DIED, "a process ended by itself")
 enum violation_kind {
 #define X(name, text) VIOLATION_##name,
@@ -143,6 +155,10 @@ struct world {
     _Atomic int64_t calm_ns; /* when PHASE_CALM began */
     _Atomic uint64_t clients;
     _Atomic int rides_sent, rides_answered; /* INCRs sent with a release */
+    _Atomic int acquired;                   /* holds so far */
+    int overlaps, excused;                  /* pairs that overlapped; the judge counts them */
+    int stale;                              /* writes that came too late */
+    _Atomic int by_kind[VIOLATION_COUNT];   /* violations */
     struct witness proxy;
     struct process processes[PROCESSES_MAX];
     _Atomic size_t call_count, note_count, violation_count;
