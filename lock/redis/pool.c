@@ -250,14 +250,16 @@ static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int
     else
         TAILQ_INSERT_TAIL(&pool->queue, &taker, in_queue);
     while (taker.given == NULL) {
-        const bool late = mono_ns() >= deadline_ns || is_readable(wake_fd);
+        const bool cancelled = is_readable(wake_fd);
+        const bool late = mono_ns() >= deadline_ns || cancelled;
         const bool hopes = !late && mono_ns() < hopes_until_ns && pool_has_lent(pool) &&
                            (renews || pool->config->server_count == 1);
         if (hopes && mono_ns() >= own_from_ns)
             redis = grow_own(pool, wanted, &own);
         if (hopes && redis == NULL && own == NULL && taker.given == NULL)
             redis = pool_grow(pool);
-        else if (!hopes && !renews && (redis = own != NULL ? own : pick_down(pool, wanted)) != NULL)
+        else if (!hopes && !renews && !cancelled &&
+                 (redis = own != NULL ? own : pick_down(pool, wanted)) != NULL)
             *connect_by_ns = hoped ? min_ns(deadline_ns, last_ns(hopes_until_ns)) : deadline_ns;
         own = redis == own ? NULL : own; /* it is lent now */
         if (redis != NULL || late || (renews && !hopes))
