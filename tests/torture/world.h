@@ -156,6 +156,7 @@ struct world {
     _Atomic uint64_t clients;
     _Atomic int rides_sent, rides_answered; /* INCRs sent with a release */
     _Atomic int acquired;                   /* holds so far */
+    _Atomic int refused;                    /* writes of visits that the stock refused so far */
     int overlaps, excused;                  /* pairs that overlapped; the judge counts them */
     int stale;                              /* writes that came too late */
     _Atomic int by_kind[VIOLATION_COUNT];   /* violations */
