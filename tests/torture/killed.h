@@ -16,7 +16,7 @@ struct killing {
     uint64_t seed; /* decides which ones are killed, for how long, and the pauses */
     bool forgets;  /* they come back empty; otherwise each wrote every command before it answered */
     bool at_once;  /* they come back at once, and most often a majority was killed */
-    bool told;     /* the judge is told of lost data */
+    bool told;     /* the judge is told that data were lost */
 };
 
 struct killed;

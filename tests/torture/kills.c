@@ -165,7 +165,7 @@ static void play(struct run *run)
                           .url = url,
                           .round = play_round,
                           .calm = calm,
-                          .run_ms = 60000 + run->settings.acquisitions * 200};
+                          .run_ms = 60000 + run->settings.acquisitions * 400};
     for (int i = 0; i < KILLED_SERVERS; i++)
         servers[i] = killed_at(run->killed, i);
     struct key_watch *watch =

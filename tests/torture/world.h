@@ -20,7 +20,7 @@
 #define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child, which ends without closing */
 #define LOCKS_MAX 3
 #define SERVERS_MOST 6
-#define CALLS_MAX 65536
+#define CALLS_MAX 131072
 #define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* from then on the threads make no more calls */
 #define NOTES_MAX 65536
 #define VIOLATIONS_MAX 32
