@@ -91,8 +91,10 @@ static void hold_once(struct thread *thread, const struct member *member, const 
     if (visitor != NULL)
         visitor->enter(thread->place, hold, &call->visit);
     inside(thread, hold, call);
-    if (visitor != NULL)
+    if (visitor != NULL) {
         visitor->leave(thread->place, &call->visit);
+        atomic_fetch_add(&self->world->refused, call->visit.written == WRITTEN_REFUSED);
+    }
     if (member != &self->main)
         hold_release(thread, hold, call, how->rides);
     else if (!chance(&thread->random, self->plan->kept) || !hold_keep(self, hold, call))
@@ -244,9 +246,11 @@ static void do_one(struct thread *thread)
 
 static bool is_enough(const struct self *self)
 {
+    const struct world *world = self->world;
     int acquisitions = self->plan->acquisitions;
-    return atomic_load(&self->world->call_count) >= CALLS_ENOUGH ||
-           (acquisitions != 0 && atomic_load(&self->world->acquired) >= acquisitions);
+    return atomic_load(&world->call_count) >= CALLS_ENOUGH ||
+           (acquisitions != 0 && atomic_load(&world->acquired) >= acquisitions &&
+            atomic_load(&world->refused) >= self->plan->refused);
 }
 
 static void *run_thread(void *arg)

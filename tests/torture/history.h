@@ -122,6 +122,7 @@ struct plan {
     bool asks_tokens;                     /* of REDLOCK: each acquire has want.token */
     int processes, threads, locks, calls; /* calls: per thread */
     int acquisitions;                     /* after so many of all threads they end; 0: no limit */
+    int refused;                          /* and after so many writes that the stock refused */
     char names[LOCKS_MAX][40];
     int64_t ttl_ms[PROCESSES_MAX]; /* per process */
     bool own_loop[PROCESSES_MAX];

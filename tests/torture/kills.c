@@ -5,13 +5,12 @@
  * fencing tokens.
  */
 #include "check.h"
-#include "child.h"
+#include "key_watch.h"
+#include "killed.h"
 #include "must.h"
 #include "stage.h"
 #include "stock.h"
 #include "transcript.h"
-
-#include "server.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -20,15 +19,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define SERVERS 5
-#define MAJORITY (SERVERS / 2 + 1)
 #define LOCK "lock:{phone}"
-#define GAPS_MAX 4096
 #define ROUND_US 2000
-#define LOOK_US 5000
+#define REFUSED 2    /* with --empty it goes on until so many writes were refused */
 #define SHOWN_MAX 10 /* violations that are printed */
 
 static const char usage[] =
@@ -59,207 +54,15 @@ struct settings {
     enum broken broken;
 };
 
-enum state { STATE_UP, STATE_DEAD, STATE_STARTING };
-
-struct one {
-    struct server *server;
-    enum state state;
-    int64_t killed_ns, back_ns; /* it is started again then */
-};
-
-/* A time in which no majority ran. */
-struct gap {
-    int64_t from_ns, to_ns; /* to_ns 0: it goes on */
-};
-
-/* Shared with the process that looks at the keys. */
-struct looks {
-    _Atomic long count;
-    _Atomic bool over;
-};
-
 struct run {
     struct settings settings;
     struct plan plan;
     struct world *world;
-    struct looks *looks;
+    struct killed *killed;
     struct server *stock;
-    struct one each[SERVERS];
-    uint64_t random;
-    int64_t next_ns; /* of the next kill */
-    int kills, left; /* left: servers that have the key after the end */
-    struct gap gaps[GAPS_MAX];
-    size_t gap_count;
+    long seen; /* how often the lock's key was found on a server */
+    int left;  /* servers that have it after the end */
 };
-
-/* ---- The servers ----------------------------------------------------------------------------- */
-
-static bool loses_memory(const struct run *run)
-{
-    return run->settings.empty || run->settings.broken == BROKEN_MEMORY;
-}
-
-static const char *const *args_of(const struct run *run)
-{
-    static const char *const durable[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
-    static const char *const forgets[] = {"--appendonly", "no", NULL};
-    return loses_memory(run) ? forgets : durable;
-}
-
-static int away(const struct run *run, bool dead)
-{
-    int count = 0;
-    for (int i = 0; i < SERVERS; i++)
-        count += run->each[i].state == STATE_DEAD || (!dead && run->each[i].state != STATE_UP);
-    return count;
-}
-
-static void kill_one(struct run *run, int index, int64_t down_ms)
-{
-    struct one *one = &run->each[index];
-    one->killed_ns = boot_ns();
-    server_kill(one->server);
-    one->state = STATE_DEAD;
-    one->back_ns = boot_ns() + down_ms * NS_A_MS;
-    run->kills++;
-    note(run->world, NOTE_FAULT, -1, NULL, "FAULT server %d is killed", index);
-    if (away(run, true) == MAJORITY && run->gap_count < GAPS_MAX)
-        run->gaps[run->gap_count++] = (struct gap){.from_ns = boot_ns()};
-}
-
-static void revive(struct run *run, int index)
-{
-    struct one *one = &run->each[index];
-    if (away(run, true) == MAJORITY && run->gap_count > 0)
-        run->gaps[run->gap_count - 1].to_ns = boot_ns();
-    server_restart_begin(one->server, args_of(run));
-    one->state = STATE_STARTING;
-}
-
-static void take_back(struct run *run, int index)
-{
-    struct one *one = &run->each[index];
-    char text[80];
-    one->state = STATE_UP;
-    snprintf(text, sizeof text, "server %d is back%s", index,
-             loses_memory(run) ? ", and empty" : " with its data");
-    if (run->settings.empty)
-        note_loss(run->world, one->killed_ns, text);
-    else
-        note(run->world, NOTE_FAULT, -1, NULL, "%s", text);
-}
-
-static void look_at_servers(struct run *run, bool calm)
-{
-    for (int i = 0; i < SERVERS; i++) {
-        struct one *one = &run->each[i];
-        if (one->state == STATE_DEAD && (calm || boot_ns() >= one->back_ns))
-            revive(run, i);
-        if (one->state == STATE_STARTING && server_restarted(one->server))
-            take_back(run, i);
-    }
-}
-
-/* What a kill draws. It draws all of it each time, so that the seed decides the same ones whenever
- * they come. */
-struct drawn {
-    int order[SERVERS], most;
-    int64_t down_ms, pause_ms;
-};
-
-static struct drawn draw_kill(struct run *run)
-{
-    struct drawn drawn = {.order = {0, 1, 2, 3, 4}};
-    uint64_t *random = &run->random;
-    bool majority = chance(random, run->settings.empty ? 70 : 15);
-    for (int i = SERVERS - 1; i > 0; i--) {
-        int other = (int)random_below(random, (uint64_t)i + 1), kept = drawn.order[i];
-        drawn.order[i] = drawn.order[other];
-        drawn.order[other] = kept;
-    }
-    drawn.most = (int)random_below(random, SERVERS - MAJORITY) + (majority ? MAJORITY : 1);
-    bool at_once = chance(random, 50) || run->settings.empty;
-    int64_t down_ms = (int64_t)random_below(random, majority ? 1500 : 500);
-    drawn.down_ms = at_once ? 0 : down_ms;
-    drawn.pause_ms = 50 + (int64_t)random_below(random, 400);
-    return drawn;
-}
-
-/* Kills until so many are away. Servers that lose their memory are all there before. */
-static void kill_some(struct run *run)
-{
-    if (run->settings.empty && away(run, false) > 0)
-        return;
-    const struct drawn drawn = draw_kill(run);
-    for (int i = 0; i < SERVERS && away(run, false) < drawn.most; i++)
-        if (run->each[drawn.order[i]].state == STATE_UP)
-            kill_one(run, drawn.order[i], drawn.down_ms);
-    run->next_ns = boot_ns() + drawn.pause_ms * NS_A_MS;
-}
-
-/* ---- The keys -------------------------------------------------------------------------------- */
-
-static redisContext *connect_to(const struct server *server)
-{
-    redisContext *context =
-        redisConnectUnixWithTimeout(server_socket(server), (struct timeval){.tv_sec = 1});
-    if (context != NULL && context->err == 0) {
-        redisSetTimeout(context, (struct timeval){.tv_sec = 1});
-        return context;
-    }
-    if (context != NULL)
-        redisFree(context);
-    return NULL;
-}
-
-static void look_at_key(struct run *run, int index, redisContext **context)
-{
-    int64_t most_ms = plan_ttl_ms_max(&run->plan);
-    if (*context == NULL && (*context = connect_to(run->each[index].server)) == NULL)
-        return; /* it is dead */
-    redisReply *left = redisCommand(*context, "PTTL " LOCK);
-    if (left == NULL) {
-        redisFree(*context);
-        *context = NULL;
-        return;
-    }
-    if (left->type == REDIS_REPLY_INTEGER) {
-        atomic_fetch_add(&run->looks->count, left->integer != -2);
-        if (left->integer == -1 || left->integer > most_ms)
-            violation(run->world, VIOLATION_KEY,
-                      "server %d: the lock's key has %lld ms left, and %lld were asked for", index,
-                      left->integer, (long long)most_ms);
-    }
-    freeReplyObject(left);
-}
-
-/* A process of its own: it looks at the key's time to live all the time. */
-static int look(void *arg)
-{
-    struct run *run = arg;
-    redisContext *contexts[SERVERS] = {NULL};
-    while (!atomic_load(&run->looks->over)) {
-        for (int i = 0; i < SERVERS; i++)
-            look_at_key(run, i, &contexts[i]);
-        usleep(LOOK_US);
-    }
-    for (int i = 0; i < SERVERS; i++)
-        if (contexts[i] != NULL)
-            redisFree(contexts[i]);
-    return 0;
-}
-
-/* All clients are closed. Once the longest time to live has passed, no server has the key. */
-static int keys_left(const struct run *run)
-{
-    int left = 0;
-    long_pause(plan_ttl_ms_max(&run->plan));
-    for (int i = 0; i < SERVERS; i++)
-        left += server_integer(run->each[i].server, "EXISTS " LOCK) != 0;
-    if (left > 0)
-        violation(run->world, VIOLATION_KEY, "%d servers still have the lock's key", left);
-    return left;
-}
 
 /* ---- What the stage asks for ----------------------------------------------------------------- */
 
@@ -267,7 +70,7 @@ static void url(void *arg, int process, int server, char url[URL_SIZE])
 {
     const struct run *run = arg;
     (void)process;
-    snprintf(url, URL_SIZE, "%s", server_url(run->each[server].server));
+    snprintf(url, URL_SIZE, "%s", server_url(killed_at(run->killed, server)));
 }
 
 static void play_round(void *arg, int ms)
@@ -275,21 +78,13 @@ static void play_round(void *arg, int ms)
     struct run *run = arg;
     (void)ms;
     usleep(ROUND_US);
-    look_at_servers(run, false);
-    if (run->world->phase == PHASE_RUN && boot_ns() >= run->next_ns)
-        kill_some(run);
+    killed_round(run->killed, run->world->phase == PHASE_RUN);
 }
 
 static void calm(void *arg)
 {
     struct run *run = arg;
-    int64_t end_ns = boot_ns() + PATIENCE_MS * NS_A_MS;
-    while (away(run, false) > 0) {
-        must(boot_ns() < end_ns);
-        witness_beat(&run->world->proxy);
-        look_at_servers(run, true);
-        usleep(ROUND_US);
-    }
+    killed_revive(run->killed);
 }
 
 /* ---- The history ----------------------------------------------------------------------------- */
@@ -305,7 +100,7 @@ static void make_plan(struct run *run)
         .rung = rungs_find(REDLOCK),
         .visitor = settings->broken == BROKEN_PLAIN ? &stock_plain : &stock_fenced,
         .stock_port = server_port(run->stock),
-        .servers = SERVERS,
+        .servers = KILLED_SERVERS,
         .planted = settings->broken == BROKEN_MINORITY ? PLANTED_MINORITY : PLANTED_NONE,
         .asks_tokens = true,
         .processes = 3,
@@ -313,6 +108,7 @@ static void make_plan(struct run *run)
         .locks = 1,
         .calls = INT_MAX,
         .acquisitions = settings->acquisitions,
+        .refused = settings->empty && settings->broken != BROKEN_PLAIN ? REFUSED : 0,
         .names = {LOCK},
         .command_ms = 500,
         .connect_ms = 500,
@@ -325,50 +121,60 @@ static void make_plan(struct run *run)
         .owners = 1,
         .section_ms = 4,
         .overdue = settings->empty && settings->acquisitions < 1000 ? 3 : 1,
-        .overdue_ms = settings->empty ? 700 : 0,
+        .overdue_ms = settings->empty ? 1000 : 0,
         .wait_ms = {300, 1500, 1500}};
     for (int i = 0; i < PROCESSES_MAX; i++)
-        plan->ttl_ms[i] = settings->empty ? 2000 : 800;
+        plan->ttl_ms[i] = settings->empty ? 3000 : 800;
     must(plan->rung != NULL);
+}
+
+static bool forgets(const struct settings *settings)
+{
+    return settings->empty || settings->broken == BROKEN_MEMORY;
 }
 
 static void set_up(struct run *run)
 {
+    const struct settings *settings = &run->settings;
     run->world = world_new();
-    run->looks =
-        mmap(NULL, sizeof *run->looks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    must(run->looks != MAP_FAILED);
     run->stock = server_start(NULL);
-    for (int i = 0; i < SERVERS; i++)
-        run->each[i].server = server_start(args_of(run));
-    run->random = run->settings.seed;
+    run->killed = killed_start(run->world, &(struct killing){.seed = settings->seed,
+                                                             .forgets = forgets(settings),
+                                                             .at_once = settings->empty,
+                                                             .told = settings->empty});
     make_plan(run);
     planted_set(run->plan.planted);
 }
 
+/* All clients are closed. Once the longest time to live has passed, no server has the key. */
+static void look_for_keys(struct run *run)
+{
+    long_pause(plan_ttl_ms_max(&run->plan));
+    for (int i = 0; i < KILLED_SERVERS; i++)
+        run->left += server_integer(killed_at(run->killed, i), "EXISTS " LOCK) != 0;
+    if (run->left > 0)
+        violation(run->world, VIOLATION_KEY, "%d servers still have the lock's key", run->left);
+}
+
 static void play(struct run *run)
 {
+    struct server *servers[KILLED_SERVERS];
     struct stage stage = {.plan = &run->plan,
                           .world = run->world,
                           .arg = run,
                           .url = url,
                           .round = play_round,
                           .calm = calm,
-                          .run_ms = 60000 + run->settings.acquisitions * 200};
-    pid_t looker = child_start(look, run);
+                          .run_ms = 60000 + run->settings.acquisitions * 400};
+    for (int i = 0; i < KILLED_SERVERS; i++)
+        servers[i] = killed_at(run->killed, i);
+    struct key_watch *watch =
+        key_watch_start(run->world, servers, KILLED_SERVERS, LOCK, plan_ttl_ms_max(&run->plan));
     stage_start(&stage);
     stage_play(&stage);
-    run->left = keys_left(run);
-    atomic_store(&run->looks->over, true);
-    must(child_wait(looker) == 0);
+    look_for_keys(run);
+    run->seen = key_watch_end(watch);
     check_history(run->world, &run->plan);
-}
-
-static void clean_up(struct run *run)
-{
-    for (int i = 0; i < SERVERS; i++)
-        server_free(run->each[i].server);
-    server_free(run->stock);
 }
 
 /* ---- What it was ----------------------------------------------------------------------------- */
@@ -385,18 +191,9 @@ static bool is_acquire(const struct call *call)
     return call->what == WHAT_ACQUIRE || call->what == WHAT_START;
 }
 
-/* Began and ended while no majority ran. */
-static bool is_without_majority(const struct run *run, const struct call *call)
-{
-    for (size_t i = 0; i < run->gap_count; i++)
-        if (call->begin_ns > run->gaps[i].from_ns && call->end_ns < run->gaps[i].to_ns)
-            return true;
-    return false;
-}
-
 static void count_acquire(const struct run *run, const struct call *call, struct counts *counts)
 {
-    bool alone = is_without_majority(run, call);
+    bool alone = killed_most(run->killed, call->begin_ns, call->end_ns);
     counts->acquires[call->status]++;
     counts->refusals += call->status != DLOCK_OK && dlock_status_definite(call->status);
     counts->without_majority += alone && call->status != DLOCK_OK;
@@ -441,7 +238,8 @@ static void tell_counts(struct run *run, const struct counts *counts)
            (int)strcspn(redis, "\r\n"), redis, plan->servers, plan->processes, plan->threads,
            (long long)plan_ttl_ms_max(plan));
     printf("acquisitions: %d\n", counts->acquires[DLOCK_OK]);
-    printf("servers killed: %d; times without a majority: %zu\n", run->kills, run->gap_count);
+    printf("servers killed: %d; times without a majority: %zu\n", killed_kills(run->killed),
+           killed_gaps(run->killed));
     printf("acquires refused: %d, of them without a majority: %d\n", counts->refusals,
            counts->without_majority);
     tell_by_status("acquire", counts->acquires);
@@ -454,8 +252,7 @@ static void tell_counts(struct run *run, const struct counts *counts)
     printf("stale writes refused: %d, of %d refused; reads refused: %d\n",
            world->stale - stale_accepted, counts->refused_writes, counts->refused_reads);
     printf("keys that lived too long: %d, seen %ld times; keys left: %d\n",
-           world->by_kind[VIOLATION_KEY] - (run->left > 0), atomic_load(&run->looks->count),
-           run->left);
+           world->by_kind[VIOLATION_KEY] - (run->left > 0), run->seen, run->left);
 }
 
 static void tell_violations(const struct world *world)
@@ -479,7 +276,7 @@ static int judge(struct run *run)
     if (getenv("TORTURE_TELL") != NULL)
         transcript_write(stdout, run->world, &run->plan);
     if (counts.acquires[DLOCK_OK] < run->settings.acquisitions) {
-        printf("fewer acquisitions than were asked for: the machine is too slow\n");
+        printf("fewer acquisitions than asked for: the time was over, or too many failed\n");
         return 2;
     }
     if (world->violation_count > 0)
@@ -561,11 +358,12 @@ int main(int argc, char **argv)
     run.settings = read_options(argc, argv);
     signal(SIGPIPE, SIG_IGN);
     printf("servers come back: %s\n",
-           loses_memory(&run) ? "empty, at once" : "with their data (appendfsync always)");
+           forgets(&run.settings) ? "empty" : "with their data (appendfsync always)");
     printf("seed: %llu\n", (unsigned long long)run.settings.seed);
     set_up(&run);
     play(&run);
     int code = judge(&run);
-    clean_up(&run);
+    killed_free(run.killed);
+    server_free(run.stock);
     return code;
 }

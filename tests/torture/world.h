@@ -20,7 +20,7 @@
 #define CHILDS_THREAD (THREADS_MAX + 2) /* of a forked child, which ends without closing */
 #define LOCKS_MAX 3
 #define SERVERS_MOST 6
-#define CALLS_MAX 65536
+#define CALLS_MAX 131072
 #define CALLS_ENOUGH (CALLS_MAX / 4 * 3) /* from then on the threads make no more calls */
 #define NOTES_MAX 65536
 #define VIOLATIONS_MAX 32
@@ -156,6 +156,7 @@ struct world {
     _Atomic uint64_t clients;
     _Atomic int rides_sent, rides_answered; /* INCRs sent with a release */
     _Atomic int acquired;                   /* holds so far */
+    _Atomic int refused;                    /* writes of visits that the stock refused so far */
     int overlaps, excused;                  /* pairs that overlapped; the judge counts them */
     int stale;                              /* writes that came too late */
     _Atomic int by_kind[VIOLATION_COUNT];   /* violations */
