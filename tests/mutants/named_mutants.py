@@ -29,6 +29,7 @@ VALID_FROM_REPLY = (
 # The release is not sent on its acquire's connection, too.
 NOT_FOLLOWED = (REDLOCK, "    follow_acquire(env, hold);\n", "    if (false)\n        follow_acquire(env, hold);\n")
 LEAVES_FORMER = "    if (node_is_former(node)) {\n        leave_former(node);\n        return;\n    }\n"
+NEVER_LEAVES = LEAVES_FORMER.replace("(node)) {", "(node) && node->fd < 0) {")
 
 OF_REDLOCK = [
     # ---- A majority of all
@@ -55,7 +56,7 @@ OF_REDLOCK = [
      "rung_redlock_late", "a_late_grant_is_released"),
     ("a release ends before a majority has answered", REDLOCK,
      "    return votes->yes >= votes->needed || votes->no > votes->servers - votes->needed;",
-     "    return votes->yes + votes->no > 0;", "rung_redlock", "two_of_five_are_dead"),
+     "    return votes->yes + votes->no > 0;", "rung_redlock_left", "a_refused_release_is_sent_again"),
     ("a release that a majority may not have carried out is OK", REDLOCK,
      "    if (votes->yes >= votes->needed || rest < votes->needed)\n", "    if (rest <= votes->servers)\n",
      "rung_redlock_left", "a_release_of_too_few_is_not_ok"),
@@ -374,8 +375,8 @@ OF_SENTINEL = [
      "        shutdown(socket->fd, SHUT_RDWR); /* ends the waits for answers on it */\n", "        (void)socket;\n",
      "lock_sentinel", "a_former_master_that_wakes"),
     ("an answer of a former master counts", [
-        (NODE, LEAVES_FORMER + "    redisReaderFeed", "    redisReaderFeed"),
-        (NODE, LEAVES_FORMER + "    if (node->state", "    if (node->state")],
+        (NODE, LEAVES_FORMER + "    redisReaderFeed", NEVER_LEAVES + "    redisReaderFeed"),
+        (NODE, LEAVES_FORMER + "    if (node->state", NEVER_LEAVES + "    if (node->state")],
      "lock_sentinel", "an_answer_that_comes_after_the_switch"),
     ("a former master is left only when the new one's name is found", SENTINEL,
      "    publish(watch, named, NULL);\n    if (watch->lookup != NULL && is_overdue(watch)) {\n",
