@@ -291,36 +291,131 @@ static void one_sentinel_has_one_vote(void **state)
     server_text(all.watchers[0], "ACL SETUSER default +sentinel");
 }
 
-/* The questions of one round arrive apart. The answers to the first ones are older than a switch.
- * They belong to no master that ever was: here to a server that no sentinel watches. */
-static void answers_of_two_epochs_name_none(void **state)
+/* What a sentinel answers first, instead of what it knows: to SENTINEL MASTER, to
+ * GET-MASTER-ADDR-BY-NAME, and to SENTINEL MASTER once more. */
+struct first_answer {
+    int epoch;
+    int master_port;
+    int port;
+    int epoch_again;
+};
+
+static void plan_first_answer(struct proxy *proxy, const struct first_answer *first)
 {
-    (void)state;
-    char url[160] = "sentinel://", torn[512], port[16];
-    struct server *lone = server_start(NULL);
-    struct proxy *proxies[SENTINELS];
-    snprintf(port, sizeof port, "%d", server_port(lone));
-    int size = snprintf(torn, sizeof torn,
-                        "*4\r\n$12\r\nconfig-epoch\r\n$3\r\n998\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
+    char answer[512], master_port[16], port[16];
+    snprintf(master_port, sizeof master_port, "%d", first->master_port);
+    snprintf(port, sizeof port, "%d", first->port);
+    int size = snprintf(answer, sizeof answer,
+                        "*10\r\n$4\r\nname\r\n$4\r\nshop\r\n"
+                        "$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$%zu\r\n%s\r\n"
+                        "$12\r\nconfig-epoch\r\n$3\r\n%d\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
                         "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n"
-                        "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n999\r\n-ERR no id\r\n",
-                        strlen(port), port);
+                        "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n%d\r\n-ERR no id\r\n",
+                        strlen(master_port), master_port, first->epoch, strlen(port), port,
+                        first->epoch_again);
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", answer, (size_t)size);
+}
+
+/* The client uses the master, and nothing else. */
+static void works_after(const struct first_answer first[SENTINELS])
+{
+    char url[160] = "sentinel://";
+    struct proxy *proxies[SENTINELS];
     for (int i = 0; i < SENTINELS; i++) {
         proxies[i] = proxy_start(all.watchers[i]);
-        proxy_plan(proxies[i], PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", torn, (size_t)size);
+        plan_first_answer(proxies[i], &first[i]);
         snprintf(url + strlen(url), sizeof url - strlen(url), "%s%s", i > 0 ? "," : "",
                  strstr(proxy_url(proxies[i]), "127"));
     }
     snprintf(url + strlen(url), sizeof url - strlen(url), "/shop");
     dlock_client *client = client_of(url, (struct dlock_options){0});
     works(client);
-    assert_int_equal(server_integer(lone, "DBSIZE"), 0);
+    for (int i = 0; i < SENTINELS; i++)
+        eventually(proxy_done(proxies[i]));
     dlock_client_close(client);
-    for (int i = 0; i < SENTINELS; i++) {
-        assert_true(proxy_done(proxies[i]));
+    for (int i = 0; i < SENTINELS; i++)
         proxy_free(proxies[i]);
-    }
+}
+
+/* The questions of one round arrive apart. The answers to the first ones are older than a switch.
+ * They belong to no master that ever was: here to a server that no sentinel watches. */
+static void answers_of_two_epochs_name_none(void **state)
+{
+    (void)state;
+    struct server *lone = server_start(NULL);
+    const int port = server_port(lone);
+    const struct first_answer torn = {998, port, port, 999};
+    works_after((const struct first_answer[]){torn, torn, torn});
     server_free(lone);
+}
+
+static void sentinels_agree_on_epoch_and_address(void **state)
+{
+    (void)state;
+    struct server *lone = server_start(NULL);
+    const int port = server_port(lone);
+    works_after((const struct first_answer[]){
+        {997, port, port, 997}, {998, port, port, 998}, {999, port, port, 999}});
+    works_after(
+        (const struct first_answer[]){{999, port, port, 999}, {999, 1, 1, 999}, {999, 2, 2, 999}});
+    server_free(lone);
+}
+
+/* During a failover the first one has the new epoch already, and still says the old address there.
+ */
+static void the_address_is_asked_for(void **state)
+{
+    (void)state;
+    struct server *lone = server_start(NULL);
+    const int port = server_port(master_node());
+    const struct first_answer early = {999, server_port(lone), port, 999};
+    works_after((const struct first_answer[]){early, early, early});
+    server_free(lone);
+}
+
+/* Two of five: a majority of those that answer is none of all. */
+static void a_minority_names_none(void **state)
+{
+    (void)state;
+    char url[160];
+    snprintf(url, sizeof url,
+             "sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/shop",
+             server_port(all.watchers[0]), server_port(all.watchers[1]));
+    assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
+    assert_says(said, "no master: 3 of 5 sentinels must name the same one; ");
+}
+
+static bool connects_anew(dlock *lock)
+{
+    dlock_hold *hold;
+    server_ask(master_node(), "CLIENT KILL TYPE normal SKIPME yes");
+    dlock_status status = tried(lock, &hold);
+    if (status == DLOCK_OK)
+        dlock_release(hold, NULL);
+    return status != DLOCK_UNREACHABLE;
+}
+
+/* Two of three sentinels have named the master, and then one of them hangs. A new connection needs
+ * a newer answer of it. */
+static void an_answer_from_before_the_decision_is_old(void **state)
+{
+    (void)state;
+    char url[160];
+    struct dlock_options options = {.connect_timeout_ms = 500, .command_timeout_ms = PATIENCE_MS};
+    int connected = 0;
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/shop",
+             server_port(all.watchers[0]), server_port(all.watchers[1]), NOBODYS_PORT);
+    dlock_client *client = client_of(url, options);
+    dlock *lock = lock_of(client, NULL, LOCK);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    server_pause(all.watchers[0]);
+    while (connected < 20 && connects_anew(lock))
+        connected++;
+    assert_true(connected < 20); /* its last answer may count once more */
+    server_resume(all.watchers[0]);
+    dlock_close(lock);
+    dlock_client_close(client);
+    assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
 }
 
 /* Each needs longer than a round of questions, and the two need to be heard together. */
@@ -412,6 +507,26 @@ static void what_is_no_master_is_not_used(void **state)
     dlock_close(waiter.lock);
     dlock_client_close(client);
     sentinels_rejoin(&all, (master + 1) % 3, master);
+}
+
+/* It answers BUSY also when it is asked for its role. */
+static void a_busy_master_is_one(void **state)
+{
+    (void)state;
+    server_text(master_node(), "CONFIG SET busy-reply-threshold 1");
+    redisContext *other = redisConnect("127.0.0.1", server_port(master_node()));
+    int done = 0;
+    redisAppendCommand(other, "EVAL %s 0", "while true do end");
+    while (done == 0)
+        assert_int_equal(redisBufferWrite(other, &done), REDIS_OK);
+    eventually(server_ask(master_node(), "PING")->type == REDIS_REPLY_ERROR);
+    assert_status(tried_at(all.url, (struct dlock_options){0}), REFUSED);
+    assert_null(strstr(said, "the login was refused"));
+    server_text(master_node(), "SCRIPT KILL");
+    eventually(server_ask(master_node(), "PING")->type == REDIS_REPLY_STATUS);
+    redisFree(other);
+    server_text(master_node(), "CONFIG SET busy-reply-threshold 5000");
+    assert_status(tried_at(all.url, (struct dlock_options){0}), OK);
 }
 
 /* ---- Fail-overs ------------------------------------------------------------------------------ */
@@ -868,10 +983,15 @@ int main(void)
         cmocka_unit_test(a_minority_may_fail),
         cmocka_unit_test(one_sentinel_has_one_vote),
         cmocka_unit_test(answers_of_two_epochs_name_none),
+        cmocka_unit_test(sentinels_agree_on_epoch_and_address),
+        cmocka_unit_test(the_address_is_asked_for),
+        cmocka_unit_test(a_minority_names_none),
+        cmocka_unit_test(an_answer_from_before_the_decision_is_old),
         cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),
         cmocka_unit_test(a_connection_that_comes_back_is_used),
         cmocka_unit_test(what_is_no_master_is_not_used),
+        cmocka_unit_test(a_busy_master_is_one),
         cmocka_unit_test(after_the_masters_death),
         cmocka_unit_test(a_former_master_that_wakes),
         cmocka_unit_test(a_master_with_a_name),

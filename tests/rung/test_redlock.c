@@ -88,25 +88,32 @@ static void two_of_five_are_dead(void **state)
     end(client, lock);
 }
 
-/* Three of five: a majority of those that can be reached is none of all. */
+/* Three of five: a majority of those that can be reached is none of all. They are not even asked.
+ */
 static void three_of_five_are_dead(void **state)
 {
     (void)state;
-    dlock_client *client = client_of_first(5, (struct dlock_options){0});
+    struct record *trace = record_new();
+    dlock_client *client =
+        client_of_first(5, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
     dlock *lock = connected(client);
     dlock_hold *hold;
     for (int i = 2; i < 5; i++)
         server_kill(servers[i]);
+    record_clear(trace);
     assert_status(tried(lock, &hold), UNREACHABLE);
+    assert_int_equal(record_count(trace, "NX"), 0);
     assert_says(dlock_error(), "3 are needed");
     for (int i = 0; i < 5; i++)
         assert_says(dlock_error(), server_url(servers[i]));
     assert_false(exists_on(0) || exists_on(1));
     server_restart(servers[3], NULL);
     assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_true(record_count(trace, "NX") > 0);
     server_restart(servers[2], NULL);
     server_restart(servers[4], NULL);
     end(client, lock);
+    record_free(trace);
 }
 
 static void another_has_the_majority(void **state)

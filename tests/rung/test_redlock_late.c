@@ -150,6 +150,7 @@ static void one_is_marked_down_and_comes_back(void **state)
     server_pause(servers[LATE]);
     eventually(dlock_release(acquired(lock), NULL) == DLOCK_OK &&
                record_count(events, "SERVER_GONE") == 1);
+    assert_int_equal(record_count(events, "no answer in time"), 1);
     server_resume(servers[LATE]);
     eventually(dlock_release(acquired(lock), NULL) == DLOCK_OK &&
                record_count(events, "SERVER_BACK") == 1);
@@ -189,7 +190,8 @@ static void three_lose_their_answers(void **state)
     dlock *lock = connected(client);
     for (int i = 2; i < 5; i++)
         proxy_plan(proxies[i], PROXY_CUT_REPLY, "NX", NULL, 0);
-    dlock_hold *hold = acquired(lock);
+    dlock_hold *hold;
+    assert_status(tried(lock, &hold), OK); /* it is sent again at once, under another name */
     for (int i = 2; i < 5; i++)
         assert_true(proxy_done(proxies[i]));
     eventually(exist() == SERVERS);
@@ -210,6 +212,21 @@ static void one_that_lost_its_answer_is_released(void **state)
     dlock_hold *hold = acquired(lock);
     eventually(proxy_done(proxies[LATE]) && exist() == SERVERS);
     assert_status(dlock_release(hold, NULL), OK);
+    eventually(!holder_of(lock).held && exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
+/* The release is lost with its connection. It is sent again on the next one. */
+static void a_lost_release_is_sent_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    eventually(exist() == SERVERS);
+    proxy_plan(proxies[LATE], PROXY_CUT_REQUEST, "DEL", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(proxy_done(proxies[LATE]));
     eventually(!holder_of(lock).held && exist() == 0);
     end_behind_proxies(client, lock);
 }
@@ -343,30 +360,29 @@ static void riding_goes_to_the_first(void **state)
     flush_all();
 }
 
-static void *let_the_first_go(void *arg)
-{
-    eventually(proxy_done(proxies[0]));
-    eventually(exist() >= 3 || arg != NULL);
-    proxy_let_go(proxies[0]);
-    return NULL;
-}
-
 /* A majority has granted it, and the first server is late: its answers are awaited. */
 static void riding_reads_are_awaited(void **state)
 {
     (void)state;
-    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    struct record *trace = record_new();
+    dlock_client *client = client_behind_proxies(
+        SERVERS, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
     dlock *lock = connected(client);
     dlock_batch *reads = batch_of("GET", "stock");
+    struct waiter waiter = {.lock = lock, .want = {.reads = reads}};
     server_text(servers[0], "SET stock 7");
     proxy_plan(proxies[0], PROXY_HOLD_REQUEST, "NX", NULL, 0);
-    pthread_t thread = thread_start(let_the_first_go, NULL);
-    dlock_hold *hold = wanted(lock, (struct dlock_want){.reads = reads});
-    thread_wait(thread);
+    record_clear(trace);
+    waiter_start(&waiter);
+    eventually(proxy_done(proxies[0]) && record_count(trace, "NX") == SERVERS - 1);
+    long_pause(50);
+    proxy_let_go(proxies[0]);
+    assert_status(waiter_end(&waiter), OK);
     assert_string_equal(reply_of(reads, 0).text, "7");
-    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
     dlock_batch_free(reads);
     end_behind_proxies(client, lock);
+    record_free(trace);
     flush_all();
 }
 
@@ -441,6 +457,7 @@ int main(void)
         cmocka_unit_test(three_hang),
         cmocka_unit_test(three_lose_their_answers),
         cmocka_unit_test(one_that_lost_its_answer_is_released),
+        cmocka_unit_test(a_lost_release_is_sent_again),
         cmocka_unit_test(a_release_uses_the_connection_of_its_acquire),
         cmocka_unit_test(a_release_follows_its_acquire_on_a_busy_connection),
         cmocka_unit_test(a_lost_acquire_does_not_come_late),

@@ -35,24 +35,36 @@ static void only_what_was_asked_is_kept(void **state)
 /* A release that a server refuses for now is sent again. late: its answer comes after the call. */
 static void a_refused_release(bool late)
 {
-    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    struct record *trace = record_new();
+    dlock_client *client = client_behind_proxies(
+        SERVERS, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
     dlock *lock = connected(client);
     dlock_hold *hold = acquired(lock);
     counted_by(hold, SERVERS);
-    if (late)
-        proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "DEL", NULL, 0);
+    record_clear(trace);
     server_refuse_writes(servers[LATE], true);
-    assert_status(dlock_release(hold, NULL), OK);
-    if (late) {
-        eventually(proxy_done(proxies[LATE]));
-        proxy_let_go(proxies[LATE]);
+    const int first = late ? LATE : 0, last = late ? LATE : 2;
+    for (int i = first; i <= last; i++)
+        proxy_plan(proxies[i], PROXY_HOLD_REPLY, "DEL", NULL, 0);
+    struct releaser releaser = {.hold = hold};
+    releaser_start(&releaser);
+    if (late)
+        assert_int_equal(releaser_end(&releaser), DLOCK_OK);
+    else
+        eventually(record_count(trace, "NOREPLICAS") == 1); /* and a majority has not answered */
+    for (int i = first; i <= last; i++) {
+        eventually(proxy_done(proxies[i]));
+        proxy_let_go(proxies[i]);
     }
+    if (!late)
+        assert_int_equal(releaser_end(&releaser), DLOCK_OK);
     for (int i = 0; i < SERVERS; i++)
         eventually(exists_on((size_t)i) == (i == LATE));
     assert_false(holder_of(lock).held);
     server_refuse_writes(servers[LATE], false);
     eventually(!holder_of(lock).held && exist() == 0);
     end_behind_proxies(client, lock);
+    record_free(trace);
 }
 
 static void a_refused_release_is_sent_again(void **state)
@@ -199,6 +211,28 @@ static void a_request_that_was_followed_is_over(void **state)
     end_behind_proxies(client, lock);
 }
 
+/* The server has ended, and with it the connection of the acquire. */
+static void a_request_to_an_earlier_process_is_over(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) /* so no later connection has the id of the acquire's */
+        redisFree(redisConnect("127.0.0.1", server_port(servers[2])));
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    assert_int_equal(hold->servers, 3 + (4 << 16));
+    server_kill(servers[2]);
+    server_restart(servers[2], NULL);
+    counted_by(hold, 3);
+    assert_int_equal(hold->servers, 7);
+    assert_true(exists_on(2));
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+    end_behind_proxies(client, lock);
+}
+
 /* The same for a request that sets the key again. */
 static void what_is_lost_is_set_again_once_more(void **state)
 {
@@ -326,20 +360,51 @@ static void answered_last_commands_are_certain(void **state)
     flush_all();
 }
 
-/* A majority has lost the key, and the others would keep every other client out. */
-static void a_lost_hold_is_released_where_its_key_is(void **state)
+/* A majority has lost the key, and the others would keep every other client out. noticed: by a
+ * renewal. */
+static void release_lost_hold(bool noticed)
 {
-    (void)state;
     dlock_client *client = client_of_first(3, (struct dlock_options){0});
     dlock *lock = connected(client);
     dlock_hold *hold = acquired(lock);
     counted_by(hold, 3);
     server_text(servers[0], "FLUSHALL");
     server_text(servers[1], "FLUSHALL");
-    assert_status(dlock_extend(hold), LOST);
+    if (noticed)
+        assert_status(dlock_extend(hold), LOST);
     assert_int_equal(exist(), 1);
     assert_status(dlock_release(hold, NULL), LOST);
     eventually(exist() == 0);
+    end(client, lock);
+}
+
+static void a_lost_hold_is_released_where_its_key_is(void **state)
+{
+    (void)state;
+    release_lost_hold(true);
+}
+
+static void a_release_finds_that_the_hold_was_lost(void **state)
+{
+    (void)state;
+    release_lost_hold(false);
+}
+
+/* One of three has released it. The others may have it, and with them a majority. */
+static void a_release_of_too_few_is_not_ok(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_kill(servers[1]);
+    server_kill(servers[2]);
+    assert_status(dlock_release(hold, NULL), UNREACHABLE);
+    assert_says(dlock_error(), "released on 1 of 3 servers; a majority may still have it");
+    server_restart(servers[1], NULL);
+    server_restart(servers[2], NULL);
+    eventually(kept_in_the_background(client) == 0);
     end(client, lock);
 }
 
@@ -353,9 +418,12 @@ int main(void)
         cmocka_unit_test(what_is_set_again_does_not_come_after_the_release),
         cmocka_unit_test(a_lost_acquire_is_made_up_for),
         cmocka_unit_test(a_request_that_was_followed_is_over),
+        cmocka_unit_test(a_request_to_an_earlier_process_is_over),
         cmocka_unit_test(what_is_lost_is_set_again_once_more),
         cmocka_unit_test(an_overdue_acquire_is_ended),
         cmocka_unit_test(a_lost_hold_is_released_where_its_key_is),
+        cmocka_unit_test(a_release_finds_that_the_hold_was_lost),
+        cmocka_unit_test(a_release_of_too_few_is_not_ok),
         cmocka_unit_test(a_late_take_back_meets_a_later_attempt),
         cmocka_unit_test(reads_go_with_acquires),
         cmocka_unit_test(answered_last_commands_are_certain),

@@ -2,6 +2,7 @@
  *
  * `redlock`: which servers' answers to a renewal count, and which servers get the key again.
  */
+#include "heard.h"
 #include "redlock_stage.h"
 #include "waiter.h"
 
@@ -29,6 +30,122 @@ static void a_late_grant_does_not_hide_a_loss(void **state)
     end(others, other);
     end_behind_proxies(client, lock);
     flush_all();
+}
+
+#define HOUR_MS 3600000 /* a third and a thirtieth of it are longer than any test waits */
+
+static struct record *renewals, *commands;
+
+static dlock_client *recorded_client(void)
+{
+    renewals = record_new();
+    commands = record_new();
+    return client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS,
+                                                           .on_event = record_event,
+                                                           .on_event_arg = renewals,
+                                                           .on_trace = record_trace,
+                                                           .on_trace_arg = commands});
+}
+
+static void end_recorded(dlock_client *client, dlock *lock)
+{
+    end_behind_proxies(client, lock);
+    record_free(renewals);
+    record_free(commands);
+    flush_all();
+}
+
+/* A hold for which the servers 0 and 1 count; server 2 answers to the acquire as planned. The
+ * timekeeper has renewed it once, and does not any more. */
+static dlock_hold *counted_by_two(dlock *lock, enum proxy_act act)
+{
+    proxy_plan(proxies[2], act, "NX", NULL, 0);
+    record_clear(renewals);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]) && record_count(renewals, "RENEWED") > 0);
+    assert_int_equal(hold->servers & 0xffff, 3);
+    return hold;
+}
+
+static void a_server_that_says_no_counts_no_more(void **state)
+{
+    (void)state;
+    dlock_client *client = recorded_client();
+    dlock *lock = connected(client);
+    dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REPLY);
+    proxy_let_go(proxies[2]);
+    counted_by(hold, 3);
+    eventually((pool_catch_up(&redis_of(client)->pool, hold->acquired_on),
+                !redis_owes(hold->acquired_on, 2)));
+    server_text(servers[1], "FLUSHALL");
+    assert_status(extended_with_0_last(hold, commands), OK);
+    assert_int_equal(hold->servers & 0xffff, 5);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_recorded(client, lock);
+}
+
+/* The acquire came late, and its key was lost before anyone saw it. A renewal on the same
+ * connection shows that, so the key is set again in the same round. */
+static void a_request_that_was_followed_is_over_at_once(void **state)
+{
+    (void)state;
+    dlock_client *client = recorded_client();
+    dlock *lock = connected(client);
+    dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REQUEST);
+    proxy_let_go(proxies[2]);
+    eventually(exists_on(2));
+    server_text(servers[2], "FLUSHALL");
+    assert_status(extended_with_0_last(hold, commands), OK);
+    assert_int_equal(hold->quorum->again, 4);
+    counted_by(hold, 3);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_recorded(client, lock);
+}
+
+/* In one round another client has held the lock after the yes of server 1, and before that of
+ * server 2. So the latter says nothing about the time before it. */
+static void a_server_joins_only_after_a_later_round(void **state)
+{
+    (void)state;
+    dlock_client *client = recorded_client();
+    dlock_client *others = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = connected(client), *other = connected(others);
+    struct extender extender = {.hold = counted_by_two(lock, PROXY_HOLD_REQUEST)};
+    record_clear(commands);
+    proxy_plan(proxies[0], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    extender_start(&extender);
+    eventually(proxy_done(proxies[0]) &&
+               renewals_answered(extender.hold, commands) == 1); /* of server 1 */
+    server_text(servers[1], "FLUSHALL");
+    assert_status(dlock_release(acquired(other), NULL), OK); /* the servers 1 and 2 granted it */
+    eventually(exist() == 1);
+    proxy_let_go(proxies[2]);
+    eventually(renewals_answered(extender.hold, commands) == 2);
+    proxy_let_go(proxies[0]);
+    assert_status(extender_end(&extender), OK);
+    assert_status(dlock_extend(extender.hold), LOST);
+    assert_status(dlock_release(extender.hold, NULL), LOST);
+    end(others, other);
+    end_recorded(client, lock);
+}
+
+/* Server 2 has had the key before the round, and only one that counts confirms the hold in it. */
+static void a_server_joins_only_after_a_majority(void **state)
+{
+    (void)state;
+    dlock_client *client = recorded_client();
+    dlock *lock = connected(client);
+    dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REPLY);
+    proxy_let_go(proxies[2]);
+    eventually((pool_catch_up(&redis_of(client)->pool, hold->acquired_on),
+                (heard_from(hold->quorum, HEARD_KEY) & 4) != 0));
+    proxy_plan(proxies[1], PROXY_CUT_REPLY, "PEXPIRE", NULL, 0);
+    assert_status(dlock_extend(hold), UNKNOWN);
+    assert_true(proxy_done(proxies[1]));
+    assert_int_equal(hold->servers & 0xffff, 3);
+    counted_by(hold, 3);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_recorded(client, lock);
 }
 
 /* ---- What is renewed, and set again ---------------------------------------------------------- */
@@ -172,6 +289,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_grant_does_not_hide_a_loss),
+        cmocka_unit_test(a_server_that_says_no_counts_no_more),
+        cmocka_unit_test(a_request_that_was_followed_is_over_at_once),
+        cmocka_unit_test(a_server_joins_only_after_a_later_round),
+        cmocka_unit_test(a_server_joins_only_after_a_majority),
         cmocka_unit_test(a_late_grant_counts_after_a_renewal),
         cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
         cmocka_unit_test(renewed_by_a_majority),

@@ -27,32 +27,6 @@ int __wrap_ppoll(struct pollfd *polls, nfds_t count, const struct timespec *left
     return ready;
 }
 
-struct extender {
-    dlock_hold *hold;
-    dlock_status status;
-    atomic_bool over;
-    pthread_t thread;
-};
-
-static void *extend(void *arg)
-{
-    struct extender *extender = arg;
-    extender->status = dlock_extend(extender->hold);
-    extender->over = true;
-    return NULL;
-}
-
-static void extender_start(struct extender *extender)
-{
-    extender->thread = thread_start(extend, extender);
-}
-
-static dlock_status extender_end(struct extender *extender)
-{
-    thread_wait(extender->thread);
-    return extender->status;
-}
-
 /* Whether the timekeeper will renew the hold. */
 static bool has_turn(dlock_hold *hold)
 {
@@ -184,16 +158,20 @@ static void late_grants_are_confirmed_at_once(void **state)
     record_free(events);
 }
 
-/* Sends a SET to server 2, and leaves its answer behind. */
+static bool is_yes(void *arg, size_t server, const struct answer *answer)
+{
+    (void)arg;
+    (void)server;
+    return answer->status == DLOCK_OK;
+}
+
+/* Sends a SET to all, and leaves the answer of server 2 behind. */
 static void ask_late(struct rung_env *env, struct quorum_hold *quorum)
 {
-    const char *const argv[] = {"SET", OTHER, "hold"};
+    const char *const argv[] = {"SET", OTHER, "hold", NULL};
+    const struct question question = {.is_yes = is_yes, .hears = quorum};
     proxy_plan(proxies[2], PROXY_HOLD_REPLY, "hold", NULL, 0);
-    redis_begin(env->redis);
-    redis_append(env->redis, 2, 3, argv, NULL);
-    redis_send(env->redis);
-    redis_go_on(env->redis);
-    heard_await(quorum, ASKS_KEY, env->redis, 2, 0);
+    assert_int_equal(rung_poll(env, NULL, argv, &question, NULL).yes, 2);
     eventually(proxy_done(proxies[2]));
 }
 

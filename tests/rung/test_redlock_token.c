@@ -14,7 +14,8 @@
 #define IDENTITY_KEY "dlock:identity:set"
 #define DAY_MS 86400000
 #define AHEAD_US 3600000000LL
-/* Each is in one script only: that of the second round, and that which makes an identity. */
+/* Each is in one script only: those of the two rounds, and that which makes an identity. */
+#define ACQUIRES "KEYS[1] lock, KEYS[2] newest token"
 #define PROPOSES "KEYS[1] newest token"
 #define MAKES_IDENTITY "KEYS[1] the set's identity"
 
@@ -212,6 +213,38 @@ static void a_server_that_lost_its_memory_gets_a_new_identity(void **state)
     end(client, lock);
 }
 
+/* A server that gets it twice may have lost its memory in between, and has the value again. */
+static void an_identity_is_proposed_once(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(COUNT, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    proxy_plan(proxies[2], PROXY_CUT_REQUEST, MAKES_IDENTITY, NULL, 0);
+    assert_status(tried_with_token(lock, &hold), REFUSED);
+    eventually(proxy_done(proxies[2]));
+    hold = acquired(lock);
+    counted_by(hold, COUNT); /* so it is connected again */
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(proxy_requests(proxies[2], MAKES_IDENTITY), 1);
+    assert_string_equal(server_text(servers[2], "GET " IDENTITY_KEY), "");
+    end_behind_proxies(client, lock);
+}
+
+static void two_identities_of_a_client_differ(void **state)
+{
+    (void)state;
+    char identity[96];
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    dlock *lock = settled(client);
+    snprintf(identity, sizeof identity, "%s", server_text(servers[0], "GET " IDENTITY_KEY));
+    flush_all();
+    dlock_hold *hold = wanted(lock, wants);
+    assert_string_not_equal(dlock_identity(hold), identity);
+    assert_status(dlock_release(hold, NULL), OK);
+    end(client, lock);
+}
+
 /* A proposal of an identity that comes late finds a larger one. */
 static void a_smaller_identity_replaces_none(void **state)
 {
@@ -353,18 +386,19 @@ static void counts_only_by_a_majority(void **state)
     end_behind_proxies(client, lock);
 }
 
-static void an_empty_server_has_no_vote(void **state)
+/* That command is carried out on server 2 before the proposal comes there. */
+static void server_2_has_no_vote_after(const char *command)
 {
-    (void)state;
     dlock_client *client = client_behind_proxies(COUNT, (struct dlock_options){0});
     dlock *lock = settled(client);
     struct waiter waiter = {.lock = lock, .want = wants};
     propose_to_0(&waiter);
-    server_integer(servers[2], "DEL " TOKEN_KEY " " IDENTITY_KEY); /* the hold keeps its key */
+    server_ask(servers[2], command);
+    const uint64_t before = token_on(2);
     struct monitor *monitor = monitor_start(servers[2]);
     proxy_let_go(proxies[2]);
     eventually(monitor_count(monitor, PROPOSES) == 1);
-    assert_int_equal(token_on(2), 0);
+    assert_int_equal(token_on(2), before);
     assert_false(atomic_load(&waiter.over)); /* only one server has accepted it */
     proxy_let_go(proxies[1]);
     assert_status(waiter_end(&waiter), OK);
@@ -373,6 +407,45 @@ static void an_empty_server_has_no_vote(void **state)
     assert_status(dlock_release(waiter.hold, NULL), OK);
     monitor_free(monitor);
     end_behind_proxies(client, lock);
+}
+
+static void an_empty_server_has_no_vote(void **state)
+{
+    (void)state;
+    server_2_has_no_vote_after("DEL " TOKEN_KEY " " IDENTITY_KEY); /* the hold keeps its key */
+}
+
+static void a_server_with_another_identity_has_no_vote(void **state)
+{
+    (void)state;
+    server_2_has_no_vote_after("SET " IDENTITY_KEY " 7:other");
+}
+
+/* The larger number comes first, and from another server than the smaller one. */
+static void the_largest_number_is_proposed(void **state)
+{
+    (void)state;
+    struct record *trace = record_new();
+    dlock_client *client = client_behind_proxies(
+        COUNT, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+    dlock *lock = settled(client);
+    struct waiter waiter = {.lock = lock, .want = wants};
+    const uint64_t ahead = (uint64_t)server_us(servers[0]) + AHEAD_US;
+    server_text(servers[0], "SET " TOKEN_KEY " %llu", (unsigned long long)ahead);
+    size_t proposals = proxy_requests(proxies[0], PROPOSES);
+    proxy_plan(proxies[1], PROXY_HOLD_REPLY, ACQUIRES, NULL, 0);
+    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, ACQUIRES, NULL, 0);
+    record_clear(trace);
+    waiter_start(&waiter);
+    eventually(proxy_done(proxies[1]) && proxy_done(proxies[2]) && record_count(trace, "EVAL") > 0);
+    proxy_let_go(proxies[1]);
+    assert_status(waiter_end(&waiter), OK);
+    assert_int_equal(dlock_token(waiter.hold), ahead + 1);
+    assert_int_equal(proxy_requests(proxies[0], PROPOSES), proposals + 1);
+    proxy_let_go(proxies[2]);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    end_behind_proxies(client, lock);
+    record_free(trace);
 }
 
 /* Servers 1 and 2 have accepted a token that is `more` above the one that is proposed to them. */
@@ -507,6 +580,8 @@ int main(void)
         cmocka_unit_test_setup(tokens_of_two_clients, empty),
         cmocka_unit_test_setup(the_first_attempt_makes_the_identity, empty),
         cmocka_unit_test_setup(a_server_that_lost_its_memory_gets_a_new_identity, empty),
+        cmocka_unit_test_setup(an_identity_is_proposed_once, empty),
+        cmocka_unit_test_setup(two_identities_of_a_client_differ, empty),
         cmocka_unit_test_setup(a_smaller_identity_replaces_none, empty),
         cmocka_unit_test_setup(an_identity_that_is_too_long_is_none, empty),
         cmocka_unit_test_setup(a_foreign_identity_is_replaced, empty),
@@ -514,6 +589,8 @@ int main(void)
         cmocka_unit_test_setup(a_value_of_another_type, empty),
         cmocka_unit_test_setup(counts_only_by_a_majority, empty),
         cmocka_unit_test_setup(an_empty_server_has_no_vote, empty),
+        cmocka_unit_test_setup(a_server_with_another_identity_has_no_vote, empty),
+        cmocka_unit_test_setup(the_largest_number_is_proposed, empty),
         cmocka_unit_test_setup(a_refused_proposal_is_repeated_above, empty),
         cmocka_unit_test_setup(an_equal_token_is_refused, empty),
         cmocka_unit_test_setup(one_lost_answer_does_not_matter, empty),

@@ -9,8 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The longest wait before a test fails. It is no measure of speed. */
+/* The longest wait before a test fails. It is no measure of speed. tests/mutants shortens it. */
+#ifndef PATIENCE_MS
 #define PATIENCE_MS 60000
+#endif
 
 /* Prints what was expected, and aborts. */
 _Noreturn void broken(const char *file, int line, const char *what);
