@@ -95,6 +95,7 @@ static void make_plan(struct run *run)
 {
     const struct settings *settings = &run->settings;
     struct plan *plan = &run->plan;
+    bool brief = settings->acquisitions < 1000; /* long sections are more frequent */
     *plan = (struct plan){
         .seed = settings->seed,
         .rung = rungs_find(REDLOCK),
@@ -120,8 +121,10 @@ static void make_plan(struct run *run)
         .weights = {[OP_HOLD] = 1},
         .owners = 1,
         .section_ms = 4,
-        .overdue = settings->empty && settings->acquisitions < 1000 ? 3 : 1,
-        .overdue_ms = settings->empty ? 1000 : 0,
+        .overdue = brief ? 5 : 1,
+        .overdue_ms = settings->empty ? 1000
+                      : brief         ? 400
+                                      : 0,
         .wait_ms = {300, 1500, 1500}};
     for (int i = 0; i < PROCESSES_MAX; i++)
         plan->ttl_ms[i] = settings->empty ? 3000 : 800;
