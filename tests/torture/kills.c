@@ -37,7 +37,7 @@ static const char usage[] =
     "  --seed S          of the kills, and of what the processes do (default: by chance)\n"
     "  --empty           instead: servers come back at once, and empty. Two holders must be\n"
     "                    found, and the stock must refuse every stale write\n"
-    "  --broken WHAT     with a mistake, which must be found: minority (a vote fewer is enough),\n"
+    "  --broken WHAT     with a mistake, to see it found: minority (a vote fewer is enough),\n"
     "                    memory (servers lose their data, and nothing excuses it), or plain (the\n"
     "                    stock compares no token)\n"
     "  --help\n"
