@@ -37,7 +37,7 @@ static const char usage[] =
     "  --seed S          of the kills, and of what the processes do (default: by chance)\n"
     "  --empty           instead: servers come back at once, and empty. Two holders must be\n"
     "                    found, and the stock must refuse every stale write\n"
-    "  --broken WHAT     with a mistake, which must be found: minority (a vote fewer is enough),\n"
+    "  --broken WHAT     with a mistake, to see it found: minority (a vote fewer is enough),\n"
     "                    memory (servers lose their data, and nothing excuses it), or plain (the\n"
     "                    stock compares no token)\n"
     "  --help\n"
@@ -95,6 +95,7 @@ static void make_plan(struct run *run)
 {
     const struct settings *settings = &run->settings;
     struct plan *plan = &run->plan;
+    bool brief = settings->acquisitions < 1000; /* long sections are more frequent */
     *plan = (struct plan){
         .seed = settings->seed,
         .rung = rungs_find(REDLOCK),
@@ -120,8 +121,10 @@ static void make_plan(struct run *run)
         .weights = {[OP_HOLD] = 1},
         .owners = 1,
         .section_ms = 4,
-        .overdue = settings->empty && settings->acquisitions < 1000 ? 3 : 1,
-        .overdue_ms = settings->empty ? 1000 : 0,
+        .overdue = brief ? 5 : 1,
+        .overdue_ms = settings->empty ? 1000
+                      : brief         ? 400
+                                      : 0,
         .wait_ms = {300, 1500, 1500}};
     for (int i = 0; i < PROCESSES_MAX; i++)
         plan->ttl_ms[i] = settings->empty ? 3000 : 800;
