@@ -258,7 +258,7 @@ static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int
             redis = grow_own(pool, wanted, &own);
         if (hopes && redis == NULL && own == NULL && taker.given == NULL)
             redis = pool_grow(pool);
-        else if (!hopes && !renews && !cancelled &&
+        else if (!hopes && !renews && !(hoped && cancelled) &&
                  (redis = own != NULL ? own : pick_down(pool, wanted)) != NULL)
             *connect_by_ns = hoped ? min_ns(deadline_ns, last_ns(hopes_until_ns)) : deadline_ns;
         own = redis == own ? NULL : own; /* it is lent now */
