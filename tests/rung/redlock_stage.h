@@ -163,52 +163,6 @@ static inline void other_call_free(struct other_call *call)
     dlock_close(call->lock);
 }
 
-/* A thread that extends a hold. */
-struct extender {
-    dlock_hold *hold;
-    dlock_status status;
-    pthread_t thread;
-};
-
-static inline void *extend(void *arg)
-{
-    struct extender *extender = arg;
-    extender->status = dlock_extend(extender->hold);
-    return NULL;
-}
-
-static inline void extender_start(struct extender *extender)
-{
-    extender->thread = thread_start(extend, extender);
-}
-
-static inline dlock_status extender_end(struct extender *extender)
-{
-    thread_wait(extender->thread);
-    return extender->status;
-}
-
-/* How many answers to renewals of the hold have been read. */
-static inline size_t renewals_answered(const dlock_hold *hold, struct record *trace)
-{
-    char words[160];
-    snprintf(words, sizeof words, "\" 1 " LOCK " %s ", hold->id);
-    return record_count(trace, words);
-}
-
-/* Extends the hold of a client of three, behind proxies. Server 0 answers after the others, whose
- * answers are read by then. trace: of the client. */
-static inline dlock_status extended_with_0_last(dlock_hold *hold, struct record *trace)
-{
-    struct extender extender = {.hold = hold};
-    record_clear(trace);
-    proxy_plan(proxies[0], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
-    extender_start(&extender);
-    eventually(proxy_done(proxies[0]) && renewals_answered(hold, trace) == 2);
-    proxy_let_go(proxies[0]);
-    return extender_end(&extender);
-}
-
 static inline int servers_start(void **state)
 {
     (void)state;

@@ -3,6 +3,7 @@
  * `redlock`: rounds of renewals that do not wait for each other, for a slow server, or for what
  * sets a key again.
  */
+#include "extender.h"
 #include "heard.h"
 #include "redlock_stage.h"
 
