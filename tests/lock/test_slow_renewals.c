@@ -96,8 +96,8 @@ static void send_slow_renew(struct request *request, const struct dlock_hold *ho
     SEND(request, &slow_script, "1", hold->key, ttl);
 }
 
-/* How many renewals fail. For the answers of all it takes longer than a command may. As long as some
- * come, none is given up. */
+/* How many renewals fail. For the answers of all it takes longer than a command may. As long as
+ * some come, none is given up. */
 static size_t fail_at_slow_server(void)
 {
     enum { COUNT = 150, ENDS_MS = 2 * TTL_MS };
