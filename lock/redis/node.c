@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define FORMER "its sentinels have named another master"
-#define LATER_PAUSE_MS 500
+#define KEPT_PAUSE_MS 500
 #define LOOKUP_PART 4 /* after 1/4 of connect_timeout_ms, try the addresses known so far */
 
 static void free_replies(struct node *node)
@@ -58,18 +58,10 @@ static void node_clear(struct node *node)
     node->out_size = node->out_sent = node->out_behind = 0;
 }
 
-static void drop_kept(struct node *node, struct later *later)
-{
-    STAILQ_REMOVE(&node->later, later, later, of_node);
-    node->later_count--;
-    free(later->text);
-    free(later);
-}
-
 void node_init(struct node *node, struct redis_config *config, struct server *server)
 {
     *node = (struct node){.config = config, .server = server, .fd = -1};
-    STAILQ_INIT(&node->later);
+    kept_init(&node->kept);
     STAILQ_INIT(&node->awaited);
 }
 
@@ -77,8 +69,7 @@ void node_free(struct node *node)
 {
     node_forget(node);
     node_close(node, DLOCK_UNREACHABLE, "closed");
-    while (!STAILQ_EMPTY(&node->later))
-        drop_kept(node, STAILQ_FIRST(&node->later));
+    kept_free(&node->kept);
     free(node->sent);
     free(node->replies);
     free(node->out);
@@ -141,10 +132,8 @@ static void lose_behind(struct node *node)
         node_trace(node, i, NULL);
     drop_sent(node, node->behind);
     node->behind = 0;
-    struct later *later;
-    STAILQ_FOREACH(later, &node->later, of_node)
-        later->at = 0;
-    node->later_ns = 0;
+    kept_unsent(&node->kept);
+    node->kept_ns = 0;
 }
 
 static bool is_one_of_several(const struct node *node)
@@ -313,44 +302,21 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
         node_close(node, DLOCK_NO_MEMORY, "out of memory");
 }
 
-static struct later *find_kept(const struct node *node, const char *bytes, size_t size)
-{
-    struct later *later;
-    STAILQ_FOREACH(later, &node->later, of_node)
-        if (later->size == size && memcmp(later->bytes, bytes, size) == 0)
-            break;
-    return later;
-}
-
-static struct later *add_kept(struct node *node, const char *bytes, size_t size)
-{
-    struct later *later = node->later_count < LATER_MAX ? calloc(1, sizeof *later + size) : NULL;
-    if (later == NULL)
-        return NULL;
-    later->size = size;
-    memcpy(later->bytes, bytes, size);
-    STAILQ_INSERT_TAIL(&node->later, later, of_node);
-    node->later_count++;
-    return later;
-}
-
 void node_keep(struct node *node, int argc, const char *const *argv, bool refused)
 {
     char *command = NULL;
     long long size = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
     if (size <= 0)
         return;
-    struct later *later = find_kept(node, command, (size_t)size);
-    if (later == NULL)
-        later = add_kept(node, command, (size_t)size);
+    struct kept_command *kept = kept_add(&node->kept, command, (size_t)size);
     redisFreeCommand(command);
-    if (later == NULL)
+    if (kept == NULL)
         return;
-    later->at = node->state == NODE_UP && !refused ? node->owed : 0;
+    kept->at = node->state == NODE_UP && !refused ? node->owed : 0;
     if (refused)
-        node->later_ns = mono_deadline_ns(LATER_PAUSE_MS);
-    if (later->text == NULL && node->config->on_trace != NULL)
-        later->text = command_text(argc, argv, NULL);
+        node->kept_ns = mono_deadline_ns(KEPT_PAUSE_MS);
+    if (kept->text == NULL && node->config->on_trace != NULL)
+        kept->text = command_text(argc, argv, NULL);
 }
 
 void node_await_late(struct node *node, struct late_reply *late, size_t after)
@@ -365,17 +331,14 @@ void node_await_late(struct node *node, struct late_reply *late, size_t after)
 /* The reply has come that is the number `at` of all that were owed. */
 static void answer_kept(struct node *node, uint64_t at, const redisReply *reply)
 {
-    struct later *later;
-    STAILQ_FOREACH(later, &node->later, of_node)
-        if (later->at == at)
-            break;
-    if (later == NULL)
+    struct kept_command *kept = kept_at(&node->kept, at);
+    if (kept == NULL)
         return;
     if (reply->type == REDIS_REPLY_ERROR && error_is_transient(reply->str)) {
-        later->at = 0;
-        node->later_ns = mono_deadline_ns(LATER_PAUSE_MS);
+        kept->at = 0;
+        node->kept_ns = mono_deadline_ns(KEPT_PAUSE_MS);
     } else {
-        drop_kept(node, later);
+        kept_drop(&node->kept, kept);
     }
 }
 
@@ -797,16 +760,16 @@ static void append_kill(struct node *node)
 /* They stay kept until they are answered. */
 static void append_kept(struct node *node)
 {
-    struct later *later;
-    STAILQ_FOREACH(later, &node->later, of_node) {
-        if (later->at != 0)
+    struct kept_command *kept;
+    STAILQ_FOREACH(kept, &node->kept.list, of_list) {
+        if (kept->at != 0)
             continue;
-        if (!node_put(node, later->bytes, later->size))
+        if (!node_put(node, kept->bytes, kept->size))
             return;
-        later->at = node->owed + ++node->reply_wanted;
+        kept->at = node->owed + ++node->reply_wanted;
         atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
         if (node->config->on_trace != NULL)
-            note_sent(node, later->text != NULL ? strdup(later->text) : NULL, NULL);
+            note_sent(node, kept->text != NULL ? strdup(kept->text) : NULL, NULL);
     }
 }
 
@@ -824,9 +787,9 @@ static void send_left(struct node *node)
 
 void node_send_kept(struct node *node)
 {
-    if (node->state != NODE_UP || node->later_ns == 0 || mono_ns() < node->later_ns)
+    if (node->state != NODE_UP || node->kept_ns == 0 || mono_ns() < node->kept_ns)
         return;
-    node->later_ns = 0;
+    node->kept_ns = 0;
     send_left(node);
 }
 

@@ -7,6 +7,7 @@
 #ifndef DLOCK_NODE_H
 #define DLOCK_NODE_H
 
+#include "kept.h"
 #include "redis.h"
 
 #include <poll.h>
@@ -17,16 +18,6 @@ struct sent_command {
     int64_t sent_ns; /* CLOCK_MONOTONIC, before it was sent */
     void *user;      /* dlock_trace.user; NULL once its call may have ended */
 };
-
-/* A command that the server must carry out, on this connection or on a later one. */
-struct later {
-    STAILQ_ENTRY(later) of_node;
-    uint64_t at; /* the number of its reply, as node.owed counts; 0: it must be sent */
-    char *text;  /* for the trace */
-    size_t size;
-    char bytes[];
-};
-#define LATER_MAX 4096
 
 struct node {
     struct redis_config *config;
@@ -65,11 +56,10 @@ struct node {
     size_t reply_capacity;
     size_t reply_wanted;
     bool confirms; /* the exchange's last command is WAIT: all others were carried out before it */
-    STAILQ_HEAD(, later) later;
-    size_t later_count;
+    struct kept kept;
     STAILQ_HEAD(, late_reply) awaited; /* in the order of their replies */
-    uint64_t owed;    /* how many replies it has owed so far, of which `behind` are due */
-    int64_t later_ns; /* CLOCK_MONOTONIC: when the commands are sent that were refused; 0: none */
+    uint64_t owed;   /* how many replies it has owed so far, of which `behind` are due */
+    int64_t kept_ns; /* CLOCK_MONOTONIC: when the commands are sent that were refused; 0: none */
 
     struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
     size_t sent_count;
@@ -143,7 +133,7 @@ void node_read(struct node *node);
 /* Keeps a command until its reply comes: the last one of the exchange that was left behind; or one
  * that the server refused for now; or, if the node is not connected, one that was not sent. It is
  * sent again on the next connection; if it was refused, also on this one, after a pause. A command
- * that is kept already is kept once. Beyond LATER_MAX, and without memory, it is dropped. */
+ * that is kept already is kept once. Beyond KEPT_MAX, and without memory, it is dropped. */
 void node_keep(struct node *node, int argc, const char *const *argv, bool refused);
 /* See redis_await_late. */
 void node_await_late(struct node *node, struct late_reply *late, size_t after);

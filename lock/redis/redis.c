@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE_MS 50                 /* how long late servers are awaited once enough are connected */
-#define BEHIND_MAX (2 * LATER_MAX) /* a server that owes more replies is given up */
+#define LATE_MS 50                /* how long late servers are awaited once enough are connected */
+#define BEHIND_MAX (2 * KEPT_MAX) /* a server that owes more replies is given up */
 
 struct redis {
     struct redis_config *config;
