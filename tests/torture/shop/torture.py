@@ -360,6 +360,7 @@ def side_by_side(jobs):
             while ending.is_alive():
                 end_descendants()
                 ending.join(0.05)
+            end_descendants()  # what a burst has started in its last moment
             sys.exit("torture: stopped; all that was started is ended")
 
 
