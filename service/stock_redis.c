@@ -177,7 +177,7 @@ void stock_end_by(struct stock *stock, int fd)
     stock->end_fd = fd;
 }
 
-bool stock_is_connected(const struct stock *stock)
+static bool stock_is_connected(const struct stock *stock)
 {
     return stock->redis != NULL && redis_up(stock->redis);
 }

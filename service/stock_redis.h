@@ -32,8 +32,6 @@ enum stock_status stock_run(struct stock *stock, const struct script *script,
  * had come: STOCK_LOST. The reply must not be used after this. */
 enum stock_status stock_unreadable(struct stock *stock);
 
-/* True: connected, as far as is known. */
-bool stock_is_connected(const struct stock *stock);
 /* The first word of the error that answered the latest command; "": none. */
 const char *stock_code(const struct stock *stock);
 

@@ -8,11 +8,11 @@
 #include "key_watch.h"
 #include "killed.h"
 #include "must.h"
+#include "options.h"
 #include "stage.h"
 #include "stock.h"
 #include "transcript.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <limits.h>
 #include <signal.h>
@@ -293,22 +293,6 @@ static int judge(struct run *run)
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-_Noreturn static void refuse(const char *option, const char *value)
-{
-    fprintf(stderr, "torture_kills: %s %s is not understood; see --help\n", option, value);
-    exit(2);
-}
-
-static unsigned long long number(const char *option, const char *text, unsigned long long most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most)
-        refuse(option, text);
-    return value;
-}
-
 static enum broken broken_of(const char *text)
 {
     static const char *const names[] = {
@@ -316,7 +300,7 @@ static enum broken broken_of(const char *text)
     for (int i = BROKEN_MINORITY; i <= BROKEN_PLAIN; i++)
         if (strcmp(text, names[i]) == 0)
             return (enum broken)i;
-    refuse("--broken", text);
+    option_refuse("--broken", text);
 }
 
 static struct settings read_options(int argc, char **argv)
@@ -333,10 +317,10 @@ static struct settings read_options(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         switch (option) {
         case 'n':
-            settings.acquisitions = (int)number("--acquisitions", optarg, 15000);
+            settings.acquisitions = (int)option_number("--acquisitions", optarg, 15000);
             break;
         case 's':
-            settings.seed = number("--seed", optarg, UINT64_MAX);
+            settings.seed = option_number("--seed", optarg, UINT64_MAX);
             break;
         case 'e':
             settings.empty = true;
@@ -351,7 +335,7 @@ static struct settings read_options(int argc, char **argv)
             exit(2);
         }
     if (optind < argc)
-        refuse("the argument", argv[optind]);
+        option_refuse("the argument", argv[optind]);
     return settings;
 }
 

@@ -4,6 +4,7 @@
  */
 #include "child.h"
 #include "must.h"
+#include "options.h"
 #include "run.h"
 
 #include <errno.h>
@@ -302,22 +303,6 @@ static void tell_totals(void)
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-_Noreturn static void refuse(const char *option, const char *value)
-{
-    fprintf(stderr, "torture: %s %s is not understood; see --help\n", option, value);
-    exit(2);
-}
-
-static unsigned long long number(const char *option, const char *text, unsigned long long most)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most)
-        refuse(option, text);
-    return value;
-}
-
 static struct settings read_options(int argc, char **argv)
 {
     static const struct option options[] = {{"seed", required_argument, NULL, 's'},
@@ -339,23 +324,23 @@ static struct settings read_options(int argc, char **argv)
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
         switch (option) {
         case 's':
-            settings.seed = number("--seed", optarg, UINT64_MAX);
+            settings.seed = option_number("--seed", optarg, UINT64_MAX);
             break;
         case 'n':
-            settings.histories = (long)number("--histories", optarg, 10000000);
+            settings.histories = (long)option_number("--histories", optarg, 10000000);
             break;
         case 'm':
-            settings.minutes = (long)number("--minutes", optarg, 100000);
+            settings.minutes = (long)option_number("--minutes", optarg, 100000);
             break;
         case 'r':
             settings.choice.rung = optarg;
             if (rungs_find(optarg) == NULL)
-                refuse("--rung", optarg);
+                option_refuse("--rung", optarg);
             break;
         case 'v':
-            settings.choice.servers = (int)number("--servers", optarg, SERVERS_MOST);
+            settings.choice.servers = (int)option_number("--servers", optarg, SERVERS_MOST);
             if (settings.choice.servers != 3 && settings.choice.servers != 5)
-                refuse("--servers", optarg);
+                option_refuse("--servers", optarg);
             settings.choice.rung = REDLOCK;
             break;
         case 'e':
@@ -365,7 +350,7 @@ static struct settings read_options(int argc, char **argv)
             settings.flawed = true;
             break;
         case 'a':
-            settings.seed = number("--repeat", optarg, UINT64_MAX);
+            settings.seed = option_number("--repeat", optarg, UINT64_MAX);
             settings.repeat = settings.until_failure = true;
             settings.histories = 100;
             break;
@@ -373,7 +358,7 @@ static struct settings read_options(int argc, char **argv)
             settings.until_failure = true;
             break;
         case 'j':
-            settings.jobs = (int)number("--jobs", optarg, JOBS_MAX);
+            settings.jobs = (int)option_number("--jobs", optarg, JOBS_MAX);
             break;
         case 'd':
             settings.folder = optarg;
@@ -385,7 +370,7 @@ static struct settings read_options(int argc, char **argv)
             exit(2);
         }
     if (optind < argc)
-        refuse("the argument", argv[optind]);
+        option_refuse("the argument", argv[optind]);
     return settings;
 }
 
@@ -399,7 +384,7 @@ static void make_folder(const char *folder)
         *at = '/';
     }
     if (mkdir(path, 0777) != 0 && errno != EEXIST)
-        refuse("--folder", folder);
+        option_refuse("--folder", folder);
 }
 
 int main(int argc, char **argv)
