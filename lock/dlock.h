@@ -66,7 +66,7 @@
  * THREADS.  Every function may be called from any thread unless it says otherwise. An object
  * must outlive the calls that use it: end all holds, then close the locks, then the client. A
  * started acquire or release uses its objects until its callback, `done`, has returned. A client
- * has threads of its own: its timekeeper; up to four more, once a call was started or a waiter
+ * has threads of its own: its timekeeper; up to five more, once a call was started or a waiter
  * needs wake-ups; one for each sentinel:// server; and one for each host name that is being
  * looked up. A lookup's thread may outlive the client. These threads block all signals except
  * those of a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS). So no other signal

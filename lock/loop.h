@@ -13,7 +13,7 @@
 
 #include <pthread.h>
 
-#define LOOP_THREADS_MAX 4
+#define LOOP_THREADS_MAX (1 + LOOP_ASKERS_MAX + LOOP_DELIVERERS_MAX) /* one listens */
 #define LOOP_THREADS_LEAST 2  /* one to listen, one to work */
 #define LOOP_ASKERS_MAX 2     /* threads that may wait for a server */
 #define LOOP_DELIVERERS_MAX 2 /* threads that the application's `done` may block */
