@@ -292,11 +292,13 @@ static void released(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct releasing *releasing = arg;
     struct self *self = releasing->self;
-    call_end(self->world, releasing->call, status);
+    struct call *call = releasing->call;
+    call_end(self->world, call, status);
     if (hold != NULL)
         violation(self->world, VIOLATION_ANSWER, "a release was answered with a hold");
     last_free(self->world, releasing->last);
     free(releasing);
+    atomic_store(&call->told_ns, boot_ns());
     atomic_fetch_sub(&self->started, 1);
 }
 
@@ -308,11 +310,13 @@ void hold_release_start(struct thread *thread, dlock_hold *hold, struct call *ca
     *releasing = (struct releasing){.self = self,
                                     .call = begin_release(thread, hold, call),
                                     .last = last_new(self->world, rides)};
+    releasing->call->has_done = true;
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_release_start(hold, releasing->last, released, releasing);
     if (status == DLOCK_OK)
         return;
     must(status == DLOCK_UNSUPPORTED && self->plan->rung->flawed);
+    releasing->call->has_done = false;
     call_end(self->world, releasing->call, dlock_release(hold, releasing->last));
     last_free(self->world, releasing->last);
     free(releasing);
@@ -342,14 +346,15 @@ static void done(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct started *started = arg;
     struct self *self = started->self;
+    struct call *call = started->call;
     struct thread here = {.self = self, .number = THREADS_MAX};
-    answered(self, started->call, status, hold);
-    cancel_withdraw(self, started->cancel, started->call);
+    answered(self, call, status, hold);
+    cancel_withdraw(self, started->cancel, call);
     dlock_batch_free(started->reads);
-    if (status == DLOCK_OK && (!started->keep || !hold_keep(self, hold, started->call)))
-        (started->starts ? hold_release_start : hold_release)(&here, hold, started->call,
-                                                              started->rides);
+    if (status == DLOCK_OK && (!started->keep || !hold_keep(self, hold, call)))
+        (started->starts ? hold_release_start : hold_release)(&here, hold, call, started->rides);
     free(started);
+    atomic_store(&call->told_ns, boot_ns());
     atomic_fetch_sub(&self->started, 1);
 }
 
@@ -359,6 +364,7 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
     struct started *started = calloc(1, sizeof *started);
     must(started != NULL);
     struct call *call = begin(thread, &self->main, WHAT_START, how);
+    call->has_done = true;
     *started = (struct started){.self = self,
                                 .call = call,
                                 .reads = reads_new(how->rides),

@@ -441,6 +441,39 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
     return latest;
 }
 
+/* Whether another call of that client, the number `i`, was in its `done` then, and from when until
+ * when, between from_ns and the call's end. */
+static bool tells(const struct world *world, const struct call *call, size_t i, int64_t from_ns,
+                  int64_t *begin_ns, int64_t *end_ns)
+{
+    const struct call *other = &world->calls[i];
+    if (other == call || !other->has_done || other->client != call->client || other->end_ns == 0)
+        return false;
+    int64_t told_ns = atomic_load(&other->told_ns);
+    *begin_ns = most(other->end_ns, from_ns);
+    *end_ns = least(told_ns != 0 ? told_ns : INT64_MAX, call->end_ns);
+    return *begin_ns < *end_ns;
+}
+
+/* How long, from from_ns to the call's end, no thread was free to call its `done`: each was in the
+ * `done` of another call. A client has two, or the one that processes an own loop. */
+static int64_t all_tell_ns(const struct world *world, const struct plan *plan,
+                           const struct call *call, int64_t from_ns)
+{
+    int64_t sum_ns = 0;
+    for (size_t i = 0; i < check_call_count(world); i++) {
+        int64_t begin_ns, end_ns, other_begin_ns, other_end_ns;
+        if (!tells(world, call, i, from_ns, &begin_ns, &end_ns))
+            continue;
+        if (plan->own_loop[call->process])
+            sum_ns += end_ns - begin_ns;
+        for (size_t j = 0; j < i && !plan->own_loop[call->process]; j++)
+            if (tells(world, call, j, begin_ns, &other_begin_ns, &other_end_ns))
+                sum_ns += most(least(end_ns, other_end_ns) - other_begin_ns, 0);
+    }
+    return sum_ns;
+}
+
 static void check_answer(struct world *world, const struct plan *plan, const struct call *call)
 {
     const char *what = what_text(call->what);
@@ -456,8 +489,10 @@ static void check_answer(struct world *world, const struct plan *plan, const str
     if (call->revived)
         violation(world, VIOLATION_REVIVED, "#%d of process %d", number(world, call),
                   call->process);
-    int64_t over_ns =
-        call->end_ns - latest_ns(world, plan, call) - 2 * call->stalled_ns - SLACK_MS * NS_A_MS;
+    int64_t due_ns = latest_ns(world, plan, call);
+    int64_t over_ns = call->end_ns - due_ns - 2 * call->stalled_ns - SLACK_MS * NS_A_MS;
+    if (over_ns > 0 && call->has_done)
+        over_ns -= all_tell_ns(world, plan, call, due_ns);
     if (call->rest && acquires(call)) {
         bool could =
             call->stalled_ns < (call->end_ns - call->begin_ns) / 4; /* the machine let it */

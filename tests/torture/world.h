@@ -70,6 +70,8 @@ struct call {
     _Atomic int64_t stalled_ns;
     _Atomic int64_t cancelled_ns; /* when it was cancelled; 0 if it was not */
     _Atomic int answers;
+    bool has_done;           /* it was started: a completion answers it */
+    _Atomic int64_t told_ns; /* when its `done` returned */
     dlock_status status;
     uint64_t token;
     int64_t origin_ns; /* the earliest start of its grant, set by check.c */
