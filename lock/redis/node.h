@@ -98,6 +98,11 @@ static inline bool node_lacks_wait_only(const struct node *node)
 {
     return node->state == NODE_UP && node->confirms && node->reply_count + 1 == node->reply_wanted;
 }
+/* A kept command must be sent: on the next connection, or on this one after its pause. */
+static inline bool node_keeps_unsent(const struct node *node)
+{
+    return node->kept.count > 0 && (node->state != NODE_UP || node->kept_ns != 0);
+}
 /* The server has closed the connection, or has sent data that was not asked for, or is no longer
  * the master. */
 bool node_stale(const struct node *node);
