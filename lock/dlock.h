@@ -389,8 +389,8 @@ struct dlock_options {
      * order in which its commands were sent.
      * It is called on the thread that reads the reply: the caller's or one of the client. A reply
      * that is late is read by the next user of its connection. So several threads may call at once,
-     * also after the call that sent the command, and after dlock_close. dlock_client_close reports
-     * late replies that are still due as lost, on its own thread. After it there is no call.
+     * also after the call that sent the command, and after dlock_close. In dlock_client_close its
+     * thread reports late replies that are still due as lost. After it there is no call.
      * The thread may hold the client's mutexes. So the hook must not block, and must not call any
      * function with this client, its locks or its holds; such a call may wait for itself. The trace
      * and its texts are the library's: copy what you keep. With this hook, started calls do not
