@@ -311,11 +311,13 @@ struct dlock_event {
 struct dlock_trace {
     size_t size;
     const char *server; /* the URL it was sent to, without its password */
-    const char *sent;   /* as redis-cli would take it; arguments over 80 bytes are cut */
-    const char *reply;  /* as redis-cli would print it; "(lost)" when none came */
+    const char *sent;   /* as redis-cli would take it; arguments over 80 bytes are cut; "?" if no
+                           memory was left for it */
+    const char *reply;  /* as redis-cli would print it; "(lost)" when none came; "?" as above */
     int64_t took_us;    /* from before the send to after the reply */
-    void *user;         /* dlock_want.user of the acquisition that it was sent for; NULL: a
-                           renewal's or a wake-up's command */
+    void *user;         /* dlock_want.user of the acquisition that it was sent for. NULL: a command
+                           of a renewal, of a wake-up or of the background; or one whose reply came
+                           after its call; or no memory was left for it */
 };
 
 /* How many of a server's replicas must confirm a write. */
@@ -381,8 +383,18 @@ struct dlock_options {
     void (*on_point)(void *arg, const char *rung, const char *point);
     void *on_point_arg;
 
-    /* Called after every command, on the thread that sent it; must not call into the client.
-     * Default NULL. For demonstrations and tests. */
+    /* Called once for each command of the library and of your batches: when its reply has come, or
+     * is lost. It tells no login, no CLIENT KILL or UNBLOCK of a broken connection that a call
+     * waits for, and nothing that is sent to sentinels. The events of one connection come in the
+     * order in which its commands were sent.
+     * It is called on the thread that reads the reply: the caller's or one of the client. A reply
+     * that is late is read by the next user of its connection. So several threads may call at once,
+     * also after the call that sent the command, and after dlock_close. In dlock_client_close its
+     * thread reports late replies that are still due as lost. After it there is no call.
+     * The thread may hold the client's mutexes. So the hook must not block, and must not call any
+     * function with this client, its locks or its holds; such a call may wait for itself. The trace
+     * and its texts are the library's: copy what you keep. With this hook, started calls do not
+     * share writes. Default NULL. For demonstrations and tests. */
     void (*on_trace)(void *arg, const struct dlock_trace *trace);
     void *on_trace_arg;
 
@@ -666,9 +678,21 @@ struct dlock_want {
  * latest answer and its age. If the server does not say, this part is left out. */
 DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want, dlock_hold **hold);
 
-/* How a started acquire ended: its status, and the hold if that is OK, otherwise NULL. During the
- * call dlock_error() has the sentence. The callee owns the hold, and releases it then or later, on
- * any thread. */
+/* How a started acquire or release ended: its status, and the hold that was acquired, otherwise
+ * NULL. During the call, until it calls the library, dlock_error() has the sentence. `arg` is
+ * yours. The callee owns the hold, and ends it then or later, on any thread.
+ * Without own_loop a thread of the client calls it; up to two threads call at once. With own_loop
+ * only dlock_process calls it, on the thread that called that.
+ * What it may call:
+ * - dlock_acquire_start, dlock_release_start, dlock_abandon, and what only asks a hold.
+ *   dlock_abandon asks no server, but waits for an on_event about its hold that is running.
+ * - dlock_release, dlock_inspect and dlock_break. They may block, within the bound. Other threads
+ *   of the client take over what this one had to do. But while two `done` block, no other is
+ *   called. With own_loop your own loop stands still meanwhile.
+ * - Without own_loop not dlock_acquire or dlock_extend: they may wait for what this very thread has
+ *   started. Never dlock_client_close.
+ * The lock may be closed only after `done` has returned, so none comes after dlock_close. With
+ * own_loop, call dlock_process until all have come, then close. */
 typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
 
 /* Starts to acquire the lock, and returns at once. Waiters need no thread each: ten thousand
@@ -737,7 +761,11 @@ DLOCK_API dlock_status dlock_release(dlock_hold *hold, dlock_batch *last);
 DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, dlock_done *done,
                                            void *arg);
 
-/* Ends the hold and frees it, and leaves the lock to expire on the server. For a holder that cannot
+/* Ends the hold and frees it, and leaves the lock to expire on the server. The hold is the
+ * library's again: after OK and LOST do not use the pointer, nor dlock_lost_fd's descriptor, which
+ * is closed. No other thread may use the hold meanwhile. It may be called on any thread, also from
+ * `done`, before the lock is closed. It waits for an on_event about this hold that is running. So
+ * it must not be called from on_event, nor from on_trace. For a holder that cannot
  * know whether one of its own commands may still be carried out: after a release, a late command
  * would meet the next holder. Sends nothing and waits for no answer. From here on the hold is not
  * renewed, and after the call no event mentions it. The lock expires after the owner's other
@@ -750,8 +778,8 @@ DLOCK_API dlock_status dlock_release_start(dlock_hold *hold, dlock_batch *last, 
  * acquire it before it ends.) OK.
  * LOST: the hold had ended before; it is freed, too. If its owner has other valid holds, the
  * lock is left to expire all the same. Otherwise the key may remain for another hold's time, where
- * dlock_release would have freed it. UNSUPPORTED: the rung does not expire, or is flawed;
- * release the hold. FORKED; INVALID (hold is NULL): the hold is unchanged. */
+ * dlock_release would have freed it. UNSUPPORTED (the rung does not expire, or is flawed:
+ * release the hold), FORKED, INVALID (hold is NULL): the hold is unchanged, and still yours. */
 DLOCK_API dlock_status dlock_abandon(dlock_hold *hold);
 
 /* Extends the hold: gives it its whole time to live again, counted from just before the request is

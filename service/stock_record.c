@@ -6,27 +6,32 @@
 #include "stock_redis.h"
 #include "stock_scripts.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads a number and the space after it, and moves *text past both. */
+#define MARK_DIGITS 16
+
+/* Reads a number and the space after it, and moves *text past both. It must be in the one form in
+ * which sell_once.lua writes it: "+1", "01", "-0" and a number that is too large are none. */
 static bool take_word(const char **text, int64_t *number)
 {
-    char *end;
-    errno = 0;
-    *number = strtoll(*text, &end, 10);
-    bool taken = end != *text && **text != ' ' && *end == ' ' && errno == 0;
-    *text = end + 1;
+    char own[24];
+    *number = strtoll(*text, NULL, 10);
+    size_t size = (size_t)snprintf(own, sizeof own, "%" PRId64 " ", *number);
+    bool taken = strncmp(*text, own, size) == 0;
+    *text += taken ? size : 0;
     return taken;
 }
 
-/* Whether sell_once.lua stores such an answer: 409 only if nothing is left. */
-static bool is_answer(int64_t code, int64_t left)
+/* Whether sell_once.lua stores such an answer: 409 only if nothing is left; 200 only from a stock
+ * that it counts. */
+static bool is_answer(int64_t code, int64_t quantity, int64_t left)
 {
-    return stock_is_counted(left) && ((code == 200 && left >= 0) || (code == 409 && left <= 0));
+    if (quantity < 1 || !stock_is_counted(quantity) || !stock_is_counted(left))
+        return false;
+    return code == 200 ? left >= 0 && stock_is_counted(left + quantity) : code == 409 && left <= 0;
 }
 
 /* "INSTANCE MARK" or "INSTANCE", up to the end of the text. */
@@ -34,8 +39,8 @@ static bool take_answered_by(const char *text, struct stock_record *record)
 {
     size_t size = strcspn(text, " ");
     const char *mark = text + size + (text[size] == ' ');
-    if (size > STOCK_ANSWERED_BY_MAX || (text[size] == ' ') != (mark[0] != '\0') ||
-        strspn(mark, "0123456789abcdef") != strlen(mark) || strlen(mark) > 16)
+    if (size > STOCK_ANSWERED_BY_MAX || (text[size] == ' ' && strlen(mark) != MARK_DIGITS) ||
+        strspn(mark, "0123456789abcdef") != strlen(mark))
         return false;
     snprintf(record->answered_by, sizeof record->answered_by, "%.*s", (int)size, text);
     record->mark = strtoull(mark, NULL, 16);
@@ -50,9 +55,9 @@ static enum stock_status to_record(struct stock *stock, const char *record_key,
     const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
     int64_t code = 0;
     bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
-                 take_word(&text, &record->left) && is_answer(code, record->left) &&
-                 record->quantity >= 1 && take_answered_by(text, record) &&
-                 strlen(reply->str) == reply->len;
+                 take_word(&text, &record->left) &&
+                 is_answer(code, record->quantity, record->left) &&
+                 take_answered_by(text, record) && strlen(reply->str) == reply->len;
     if (!whole)
         return stock_failed(stock, STOCK_INVALID, "%s holds no record of a sale", record_key);
     record->code = (int)code;
@@ -109,7 +114,7 @@ enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *
     char quantity[24], worker[STOCK_ANSWERED_BY_MAX + 24], keep_ms[24], token[24], epoch[24];
     int count = 0;
     const redisReply *reply;
-    snprintf(worker, sizeof worker, "%s %016" PRIx64, once->answered_by, once->mark);
+    snprintf(worker, sizeof worker, "%s %0*" PRIx64, once->answered_by, MARK_DIGITS, once->mark);
     snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
     snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);

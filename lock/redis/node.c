@@ -31,6 +31,8 @@ static void free_replies(struct node *node)
 /* Forgets the first commands that were noted for the trace. */
 static void drop_sent(struct node *node, size_t count)
 {
+    size_t unnoted = count > node->sent_count ? count - node->sent_count : 0;
+    node->sent_unnoted -= unnoted < node->sent_unnoted ? unnoted : node->sent_unnoted;
     count = count < node->sent_count ? count : node->sent_count;
     for (size_t i = 0; i < count; i++)
         free(node->sent[i].text);
@@ -52,7 +54,7 @@ static void drop_out(struct node *node)
 static void node_clear(struct node *node)
 {
     free_replies(node);
-    drop_sent(node, node->sent_count);
+    drop_sent(node, SIZE_MAX);
     node->reply_wanted = 0;
     node->confirms = false;
     node->out_size = node->out_sent = node->out_behind = 0;
@@ -359,11 +361,15 @@ void node_write(struct node *node)
     }
 }
 
-/* Takes the text. */
+/* Takes the text. Without memory the command is only counted, and so are those behind it, until
+ * their replies have come: each reply must meet its own command. */
 static void note_sent(struct node *node, char *text, void *user)
 {
-    struct sent_command *more = realloc(node->sent, (node->sent_count + 1) * sizeof *more);
+    struct sent_command *more = NULL;
+    if (node->sent_unnoted == 0)
+        more = realloc(node->sent, (node->sent_count + 1) * sizeof *more);
     if (more == NULL) {
+        node->sent_unnoted++;
         free(text);
         return;
     }
@@ -380,9 +386,10 @@ void node_note_sent(struct node *node, int argc, const char *const *argv, const 
 
 void node_trace(struct node *node, size_t index, const redisReply *reply)
 {
-    if (index >= node->sent_count)
+    const struct sent_command unnoted = {.sent_ns = node->sent_ns};
+    if (index >= node->sent_count + node->sent_unnoted)
         return;
-    const struct sent_command *sent = &node->sent[index];
+    const struct sent_command *sent = index < node->sent_count ? &node->sent[index] : &unnoted;
     char *text = reply_text(reply);
     struct dlock_trace event = {
         .size = sizeof event,
@@ -399,7 +406,7 @@ void node_trace(struct node *node, size_t index, const redisReply *reply)
 /* On a subscriber connection replies come one by one, with messages between them. */
 static void trace_heard(struct node *node, const redisReply *reply)
 {
-    if (node->sent_count == 0 ||
+    if (node->sent_count + node->sent_unnoted == 0 ||
         (reply->type == REDIS_REPLY_ARRAY && reply->elements == 3 &&
          reply->element[0]->str != NULL && strcmp(reply->element[0]->str, "message") == 0))
         return;

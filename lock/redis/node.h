@@ -63,10 +63,11 @@ struct node {
 
     struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
     size_t sent_count;
-    int64_t made_ns;    /* CLOCK_MONOTONIC: when the login was sent */
-    int64_t sent_ns;    /* and when this exchange was sent */
-    int64_t connect_ns; /* how long the login took */
-    bool listens;       /* a subscriber connection: messages come between replies */
+    size_t sent_unnoted; /* and so many behind them, for which no memory was left */
+    int64_t made_ns;     /* CLOCK_MONOTONIC: when the login was sent */
+    int64_t sent_ns;     /* and when this exchange was sent */
+    int64_t connect_ns;  /* how long the login took */
+    bool listens;        /* a subscriber connection: messages come between replies */
 
     size_t login_size;             /* how many replies decide the login; the rest may be errors */
     struct connection_id identity; /* of this connection */
@@ -97,6 +98,11 @@ static inline bool node_answered(const struct node *node)
 static inline bool node_lacks_wait_only(const struct node *node)
 {
     return node->state == NODE_UP && node->confirms && node->reply_count + 1 == node->reply_wanted;
+}
+/* A kept command must be sent: on the next connection, or on this one after its pause. */
+static inline bool node_keeps_unsent(const struct node *node)
+{
+    return node->kept.count > 0 && (node->state != NODE_UP || node->kept_ns != 0);
 }
 /* The server has closed the connection, or has sent data that was not asked for, or is no longer
  * the master. */

@@ -79,10 +79,14 @@ static struct redis *pool_pick(struct pool *pool, size_t place)
 }
 
 /* Connected ones are lent first. Below them, the one that was put last comes first: its attempt to
- * connect is the latest. */
+ * connect is the latest. Above them are those that keep a release, because the next call sends it.
+ * They take turns: the server of one may be back, and that of another not. */
 static void pool_put(struct pool *pool, struct redis *redis)
 {
     size_t place = redis_up(redis) ? pool->idle_count : 0;
+    while (place > 0 && redis_up(pool->idle[place - 1]) &&
+           redis_keeps_unsent(pool->idle[place - 1]))
+        place--;
     memmove(pool->idle + place + 1, pool->idle + place,
             (pool->idle_count - place) * sizeof *pool->idle);
     pool->idle[place] = redis;
@@ -343,8 +347,9 @@ void pool_catch_up(struct pool *pool, const struct redis *redis)
     pthread_mutex_lock(&pool->mutex);
     const size_t place = pool_find(pool, redis, pool->idle_count);
     if (place < pool->idle_count) {
+        const bool kept = redis_keeps_unsent(redis);
         redis_catch_up(pool->idle[place]);
-        if (!redis_up(pool->idle[place])) /* connected ones are lent first */
+        if (!redis_up(redis) || redis_keeps_unsent(redis) != kept) /* another is lent first */
             pool_put(pool, pool_pick(pool, place));
     }
     pthread_mutex_unlock(&pool->mutex);

@@ -35,11 +35,12 @@ bool pool_init(struct pool *pool, struct redis_config *config, size_t max);
 void pool_destroy(struct pool *pool);
 
 /* Lends a connection, connected as by redis_ready: `wanted` if it is idle and connected; else
- * another such one; else one that it connects, if fewer than `max` exist. With one server it does
- * not wait for a new connection while others are lent. It waits in the queue for the first that is
- * returned, for connect_timeout_ms at most. The callers in the queue connect one more meanwhile,
- * and one each after 100 ms, unless the server has just refused one. So if no connection can be
- * made, those that exist serve all callers.
+ * another such one, first of all one that keeps a release for a server that was down; else one that
+ * it connects, if fewer than `max` exist. With one server it does not wait for a new connection
+ * while others are lent. It waits in the queue for the first that is returned, for
+ * connect_timeout_ms at most. The callers in the queue connect one more meanwhile, and one each
+ * after 100 ms, unless the server has just refused one. So if no connection can be made, those that
+ * exist serve all callers.
  * LIMIT: all were still lent at the deadline; NO_MEMORY; CANCELLED: wake_fd is readable. *redis may
  * be NULL then. Otherwise what redis_ready says. If *redis is not NULL, it must be returned. */
 dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,

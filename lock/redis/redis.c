@@ -95,6 +95,14 @@ bool redis_up(const struct redis *redis)
     return redis_count_up(redis) >= redis->node_count / 2 + 1;
 }
 
+bool redis_keeps_unsent(const struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (node_keeps_unsent(&redis->nodes[i]))
+            return true;
+    return false;
+}
+
 static bool enough_connected(const struct redis *redis, void *arg)
 {
     return redis_up(redis) || all_connected(redis, arg);

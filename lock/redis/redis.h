@@ -74,6 +74,8 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 /* Whether a majority of the servers is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
+/* Whether a command that redis_keep keeps must still be sent. */
+bool redis_keeps_unsent(const struct redis *redis);
 /* Whether a server is being connected: redis_ready goes on with that. */
 bool redis_connecting(const struct redis *redis);
 

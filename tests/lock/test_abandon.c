@@ -62,6 +62,35 @@ static void it_is_not_released(void **state)
     stage_clear(&stage);
 }
 
+/* What owns the hold may abandon it at once, also on the thread that tells of it. */
+static void tell_and_abandon(void *arg, dlock_status status, dlock_hold *hold)
+{
+    _Atomic int *told = arg;
+    must(status == DLOCK_OK && dlock_abandon(hold) == DLOCK_OK);
+    atomic_store(told, 1);
+}
+
+static void in_a_callback(bool own_loop)
+{
+    struct dlock_options options = {.ttl_ms = LONG_MS, .own_loop = own_loop};
+    server_text(server, "FLUSHALL");
+    dlock_client *client = client_of(server_url(server), options);
+    dlock *lock = lock_of(client, "watchdog", LOCK);
+    _Atomic int told = 0;
+    assert_status(dlock_acquire_start(lock, NULL, tell_and_abandon, &told), OK);
+    eventually((own_loop && dlock_process(client) > 0) || atomic_load(&told) == 1);
+    assert_kept_from(lock);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static void from_done(void **state)
+{
+    (void)state;
+    in_a_callback(false);
+    in_a_callback(true);
+}
+
 static void it_is_not_renewed(void **state)
 {
     struct stage stage;
@@ -382,6 +411,7 @@ int main(void)
         SCENARIO(it_is_not_released, EACH_SOUND),
         SCENARIO(it_is_not_renewed, EACH_SOUND),
         SCENARIO(its_client_does_not_pass_it_on, EACH_SOUND),
+        SCENARIO(from_done, ONCE),
         SCENARIO(its_clients_waiter_gets_it_then, EACH_SOUND),
         SCENARIO(the_last_of_its_owner_expires_too, EACH_REENTRANT),
         SCENARIO(its_own_time_is_over, EACH_REENTRANT),

@@ -261,6 +261,52 @@ static void one_to_a_majority_is_lent_first(void **state)
         server_free(all[i]);
 }
 
+/* A server is down, and two of three connections keep a release for it. */
+static void those_that_keep_a_release_are_lent_first(void **state)
+{
+    enum { SERVERS = 3 };
+    (void)state;
+    static const char *const releases[2][2] = {{"DEL", "one"}, {"DEL", "two"}};
+    struct server *all[SERVERS];
+    const char *urls[SERVERS];
+    dlock_client *client;
+    struct redis *each[3], *lent;
+    for (int i = 0; i < SERVERS; i++) {
+        all[i] = server_start(NULL);
+        urls[i] = server_url(all[i]);
+    }
+    struct dlock_options options = {
+        .size = sizeof options, .servers = urls, .server_count = SERVERS};
+    assert_status(dlock_client_open(&options, &client), OK);
+    struct pool *pool = pool_of(client);
+    for (int i = 0; i < 3; i++) {
+        assert_status(pool_take(pool, NULL, INT64_MAX, -1, &each[i]), OK);
+        eventually(redis_ready(each[i], INT64_MAX, -1) == DLOCK_OK &&
+                   redis_count_up(each[i]) == SERVERS);
+    }
+    server_kill(all[2]);
+    for (int i = 0; i < 3; i++)
+        eventually(redis_ready(each[i], INT64_MAX, -1) == DLOCK_OK &&
+                   redis_count_up(each[i]) == SERVERS - 1);
+    for (int i = 0; i < 2; i++)
+        redis_keep(each[i], 2, 2, releases[i], false);
+    for (int i = 0; i < 3; i++)
+        pool_give(pool, each[i]);
+    for (int i = 0; i < 4; i++) { /* they take turns */
+        assert_status(pool_take(pool, NULL, INT64_MAX, -1, &lent), OK);
+        assert_ptr_equal(lent, each[i % 2]);
+        pool_give(pool, lent);
+    }
+    server_restart(all[2], NULL);
+    server_text(all[2], "MSET one 1 two 2");
+    eventually(pool_take(pool, NULL, INT64_MAX, -1, &lent) == DLOCK_OK &&
+               (pool_give(pool, lent), server_integer(all[2], "EXISTS one two") == 0));
+    assert_int_equal(pool->made, 3);
+    dlock_client_close(client);
+    for (int i = 0; i < SERVERS; i++)
+        server_free(all[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +318,7 @@ int main(void)
         cmocka_unit_test(all_are_lent),
         cmocka_unit_test(one_that_the_server_has_closed),
         cmocka_unit_test(one_to_a_majority_is_lent_first),
+        cmocka_unit_test(those_that_keep_a_release_are_lent_first),
     };
     return cmocka_run_group_tests_name("pool", tests, start_server, stop_server);
 }

@@ -165,6 +165,10 @@ def test_full_memory_neither_sells_nor_keeps(redis, start):
     ("SET", RECORD, "200 1 99999999999999999999 a"), ("SET", RECORD, "200 1 9223372036854775807 a"),
     ("SET", RECORD, "200 1 -1 a"), ("SET", RECORD, "200 0 4 a"), ("SET", RECORD, "200 -1 4 a"),
     ("SET", RECORD, "409 1 1 a"), ("SET", RECORD, "200 1 4 a\0b"),
+    ("SET", RECORD, "+200 1 4 a"), ("SET", RECORD, "200 +1 4 a"), ("SET", RECORD, "200 1 +4 a"),
+    ("SET", RECORD, "200 1 \t4 a"), ("SET", RECORD, "200 01 4 a"), ("SET", RECORD, "200 1 -0 a"),
+    ("SET", RECORD, "200 9223372036854775807 4 a"), ("SET", RECORD, "200 1 9007199254740991 a"),
+    ("SET", RECORD, "200 1 4 a 1"), ("SET", RECORD, "200 1 4 a 0123456789ABCDEF"),
     ("SET", RECORD, "200 1 4 a\"b 1"), ("SET", RECORD, "200 1 4 a\n 1"), ("SET", RECORD, "200 1 4 -a 1")])
 def test_something_else_under_its_name(redis, start, lock, write, words):
     shop = opened(redis, start, lock, write)
