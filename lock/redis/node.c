@@ -785,7 +785,8 @@ static void send_left(struct node *node)
 {
     node->sent_ns = mono_ns();
     append_kill(node);
-    append_kept(node);
+    if (node->state == NODE_UP) /* there was memory */
+        append_kept(node);
     node_leave_behind(node);
     node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
     if (node->state == NODE_UP)
