@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conservation: sold + left == initial, and left >= 0. With sales of unknown outcome: sold <=
- * initial - left <= sold + unknown. If more was sold, units came from nowhere (surplus, a lost
- * update). If less was sold, units left the stock without a recorded sale (shortfall).
+ * Conservation: sold + left == initial, and left >= 0. If more was sold, units came from nowhere
+ * (surplus, a lost update). If less was sold, units left the stock without a recorded sale
+ * (shortfall), unless sales of unknown outcome took them: the sum of some of their quantities.
  */
 #include "check.h"
 #include "memory.h"
+#include "unknown.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Each item's stock when the first request to buy came: the latest setup restock, otherwise
  * redis.json. */
@@ -64,14 +66,46 @@ static void add_sales(struct run *run)
             continue;
         run->items[request->item].wanted += request->quantity;
         if (is_unknown(run, request))
-            run->items[request->item].unknown += request->quantity;
+            unknown_add(&run->items[request->item], request->quantity);
     }
 }
 
-enum fault { TOO_MANY, FROM_NOWHERE, BELOW_ZERO, VANISHED, FAULT_COUNT };
+enum fault { TOO_MANY, FROM_NOWHERE, BELOW_ZERO, VANISHED, UNEXPLAINED, UNCOMPUTED, FAULT_COUNT };
+
+/* With --write set a late write undoes other sales. So a sum that does not fit proves that the run
+ * is not right, and does not prove how. */
+static bool conservation_subtracts(const struct run *run)
+{
+    return strcmp(run->spec.write, "set") != 0;
+}
+
+/* Whether the number of missing units is exact. If it is not, the run is inconclusive anyway. */
+static bool conservation_is_exact(const struct item *item)
+{
+    const struct possible *possible = &item->possible;
+    return item->supply_exact && item->disputed == 0 && (possible->count == 0 || possible->done);
+}
+
+/* Finds out what of the missing units the sales of unknown outcome took. */
+static void conservation_explain(struct run *run, struct item *item, bool wrong[FAULT_COUNT])
+{
+    int64_t most = 0;
+    int64_t left = item->redis[AFTER].stock;
+    int64_t missing = left == NOT_KNOWN ? item->unknown : item->supply - item->sold - left;
+    item->taken = missing < 0 ? 0 : missing > item->unknown ? item->unknown : missing;
+    if (item->taken != missing || !conservation_is_exact(item))
+        return;
+    enum unknown_answer answer = unknown_ask(run, item, missing, &most);
+    wrong[UNCOMPUTED] = answer == UNKNOWN_TOO_LARGE;
+    wrong[UNEXPLAINED] = answer == UNKNOWN_NEVER_FITS;
+    if (!wrong[UNEXPLAINED] || !conservation_subtracts(run))
+        return;
+    item->taken = most;
+    run->counts.shortfall += missing - most;
+}
 
 /* Adds the item to the sums, and sets `wrong` for each fault that it shows. */
-static void conservation_weigh(struct run *run, const struct item *item, bool wrong[FAULT_COUNT])
+static void conservation_weigh(struct run *run, struct item *item, bool wrong[FAULT_COUNT])
 {
     struct counts *counts = &run->counts;
     int64_t left = item->redis[AFTER].stock;
@@ -82,6 +116,7 @@ static void conservation_weigh(struct run *run, const struct item *item, bool wr
     wrong[TOO_MANY] = !run->restocks_lost && proven > item->supply_most;
     if (wrong[TOO_MANY])
         counts->oversold += proven - item->supply_most;
+    conservation_explain(run, item, wrong);
     if (left == NOT_KNOWN)
         return; /* read_redis has reported it */
     counts->left += left;
@@ -97,8 +132,33 @@ static void conservation_weigh(struct run *run, const struct item *item, bool wr
         counts->shortfall += item->supply - left - item->sold - item->unknown;
 }
 
-static void conservation_report(struct run *run, enum fault fault, const struct item *item,
-                                size_t more)
+/* Units are missing, though not too many for the sales of unknown outcome. */
+static void conservation_report_missing(struct run *run, enum fault fault, struct item *item,
+                                        const char *others)
+{
+    struct findings *findings = &run->findings;
+    long long missing = item->supply - item->sold - item->redis[AFTER].stock;
+    const char *are = missing == 1 ? "unit is" : "units are";
+    const char *sales = item->unknown_count == 1 ? "sale" : "sales";
+    char list[160];
+    unknown_list(item, list, sizeof list);
+    if (fault == UNCOMPUTED)
+        findings_add(findings, RESULT_INCONCLUSIVE,
+                     "%.80s: %lld %s missing; whether the unknown %s of %s explain just so many "
+                     "takes too long to compute%s",
+                     item->name, missing, are, sales, list, others);
+    else if (conservation_subtracts(run))
+        findings_add(findings, RESULT_UNDERSOLD,
+                     "%.80s: %lld %s missing; the unknown %s of %s cannot explain it%s", item->name,
+                     missing, are, sales, list, others);
+    else
+        findings_add(findings, RESULT_INCONCLUSIVE,
+                     "%.80s: %lld %s missing; the unknown %s of %s cannot explain it. With --write "
+                     "set a late write may have undone other sales%s",
+                     item->name, missing, are, sales, list, others);
+}
+
+static void conservation_report(struct run *run, enum fault fault, struct item *item, size_t more)
 {
     struct findings *findings = &run->findings;
     long long left = item->redis[AFTER].stock;
@@ -123,18 +183,21 @@ static void conservation_report(struct run *run, enum fault fault, const struct 
         findings_add(findings, RESULT_OVERSOLD, "%.80s: the stock ended at %lld, below zero%s",
                      item->name, left, others);
         break;
-    default:
+    case VANISHED:
         findings_add(findings, RESULT_UNDERSOLD,
                      "%.80s: %lld sold and %lld left of a stock of %lld: %lld vanished without a "
                      "recorded sale%s",
                      item->name, sold, left, supply, supply - left - sold - item->unknown, others);
+        break;
+    default:
+        conservation_report_missing(run, fault, item, others);
         break;
     }
 }
 
 void check_conservation(struct run *run)
 {
-    const struct item *first[FAULT_COUNT] = {NULL};
+    struct item *first[FAULT_COUNT] = {NULL};
     size_t items[FAULT_COUNT] = {0};
     find_start(run);
     add_supply(run);

@@ -154,11 +154,7 @@ static void check_refusals(struct run *run)
 /* What should be left at the end, after sales of unknown outcome took what they can have taken. */
 static int64_t shelf_of(const struct item *item)
 {
-    int64_t shelf = item->supply - item->sold;
-    int64_t left = item->redis[AFTER].stock;
-    int64_t taken = left == NOT_KNOWN ? item->unknown : shelf - left;
-    taken = taken < 0 ? 0 : taken > item->unknown ? item->unknown : taken;
-    return shelf - taken;
+    return item->supply - item->sold - item->taken;
 }
 
 static void check_unsold(struct run *run)

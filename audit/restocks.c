@@ -6,6 +6,7 @@
  * have added prove no oversale.
  */
 #include "check.h"
+#include "unknown.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,10 +35,11 @@ static void add_possible(struct run *run)
 
 /* Whether what was sold and what is left add up to that supply, apart from sales of unknown
  * outcome. */
-static bool restocks_fits(const struct item *item, int64_t supply)
+static bool restocks_fits(struct run *run, struct item *item, int64_t supply)
 {
+    int64_t most = 0;
     int64_t missing = supply - item->sold - item->redis[AFTER].stock;
-    return missing >= 0 && missing <= item->unknown;
+    return unknown_ask(run, item, missing, &most) != UNKNOWN_NEVER_FITS;
 }
 
 /* Whether at most one explanation fits the sums. A sale with --write set creates or destroys units
@@ -54,13 +56,14 @@ static bool is_telling(const struct run *run, const struct item *item)
 
 /* A restock that sets adds an amount that depends on the stock before it. So the sums can only show
  * that it added nothing. */
-static bool restocks_settle_item(const struct run *run, struct item *item)
+static bool restocks_settle_item(struct run *run, struct item *item)
 {
     struct possible *possible = &item->possible;
     if (!is_telling(run, item))
         return false;
-    bool with = run->spec.restocked && !possible->sets && restocks_fits(item, item->supply_most);
-    bool without = restocks_fits(item, item->supply);
+    bool with =
+        run->spec.restocked && !possible->sets && restocks_fits(run, item, item->supply_most);
+    bool without = restocks_fits(run, item, item->supply);
     if (with == without)
         return false;
     if (with)

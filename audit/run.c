@@ -21,6 +21,8 @@ void run_free(struct run *run)
     cJSON_Delete(run->spec.json);
     for (size_t i = 0; i < run->history_count; i++)
         free(run->histories[i].file);
+    for (size_t i = 0; i < run->item_count; i++)
+        free(run->items[i].unknowns);
     free(run->items);
     free(run->requests);
     free(run->replays);

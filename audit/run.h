@@ -115,6 +115,9 @@ struct item {
     int64_t sold;         /* units */
     int64_t disputed;     /* units of them that the client's record contradicts */
     int64_t unknown;      /* units of sales with an unknown outcome */
+    int64_t *unknowns;    /* the quantities of those sales, see unknown.c */
+    size_t unknown_count, unknown_capacity;
+    int64_t taken; /* units missing in the end that those sales explain */
 };
 
 enum outcome {
@@ -387,6 +390,8 @@ struct run {
     int64_t start_ns; /* first event of a request; times are printed relative to it */
     int64_t end_ns;
     int64_t sales_ns; /* first event of a request to buy; the run is being prepared until then */
+
+    size_t unknown_steps; /* the work that unknown.c has done for the run */
 
     struct counts counts;
     struct collision twice;               /* the sales of the first unit sold twice */

@@ -235,16 +235,30 @@ need() {
             "(as root or with sudo)"
 }
 
-# who_listens PORT: "nginx, pid 12" or "another process"; fails when the port is free.
+# who_listens PORT: "nginx, pid 12" or "another user's process"; fails when the port is free. Of several
+# processes that share the port it is the one that started the others: if it ends, they all do.
 who_listens() {
-    local lines
+    local lines pid parent pids
     lines=$(ss --no-header --listening --tcp --numeric --processes "sport = :$1")
     [[ -n $lines ]] || return 1
-    if [[ $lines =~ \(\(\"([^\"]+)\",pid=([0-9]+) ]]; then
-        printf '%s, pid %s' "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
-    else
+    pids=" $(grep --only-matching 'pid=[0-9]*' <<<"$lines" | sed 's/^pid=//' | paste -s -d ' ') "
+    if [[ ! $lines =~ \(\(\"([^\"]+)\",pid=([0-9]+) ]]; then
         printf 'another user'\''s process'
+        return
     fi
+    pid=${BASH_REMATCH[2]}
+    while parent=$(process_parent "$pid") && [[ $pids == *" $parent "* ]]; do
+        pid=$parent
+    done
+    printf '%s, pid %s' "${BASH_REMATCH[1]}" "$pid"
+}
+
+# process_parent PID
+process_parent() {
+    local stat fields
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    read -ra fields <<<"${stat##*) }"
+    printf '%s' "${fields[1]}"
 }
 
 # process_start PID: when it began, in the kernel's ticks; fails when it is gone or a zombie.

@@ -249,7 +249,7 @@ jmeter_run() {
     words=$(jmeter_command) || return 2
     mapfile -t words <<<"$words"
     items=$(jmeter_items "$(jmeter_value items phone "$scenario" "${extra[@]}")" | paste -s -d ,)
-    mkdir -p "$out" "$LADDER_CACHE/java"
+    mkdir -p "$out" "$LADDER_CACHE/java/.java/.userPrefs" # Java would tell that it made it
     "${words[@]}" --nongui --testfile "$JMETER_PLAN" \
         --jmeterlogconf "$LADDER_ROOT/jmeter/log4j2.xml" --jmeterlogfile "$out/jmeter.log" \
         --addprop "$LADDER_ROOT/jmeter/user.properties" --addprop "$scenario" "${extra[@]}" \
@@ -264,6 +264,16 @@ jmeter_run() {
 # same.
 jmeter_sales() {
     grep --count --extended-regexp '^[0-9]+,[0-9]+,POST sale,' "$1"
+}
+
+# jmeter_say_counts DIR: what JMeter's last summary adds up, by request. A buyer looks and then buys, so it counts
+# about twice as many requests as buyers. An error is no answer, or another status than the plan expects.
+jmeter_say_counts() {
+    local statistics=$1/dashboard/statistics.json
+    [[ -f $statistics ]] || return 0
+    say "JMeter's summary counts every request: $(jq --raw-output '
+        [to_entries | sort_by(-.value.sampleCount, .key)[] | select(.key != "Total") |
+         "\(.value.sampleCount) \(.key) (\(.value.errorCount) errors)"] | join(", ")' "$statistics")"
 }
 
 # jmeter_judge_run CODE DIR SCENARIO [-Jname=value ...]: was it the load that was asked for?

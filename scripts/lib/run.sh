@@ -291,7 +291,7 @@ fire() {
         "${RUN_PROPERTIES[@]}" || code=$?
     if ((code != 0)); then
         [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$RUN_FOLDER/jmeter.out" >&2
-        fail "JMeter ended with $code; see jmeter.log in $RUN_FOLDER"
+        fail "there is nothing to judge. What JMeter left is in $RUN_FOLDER"
     fi
 }
 

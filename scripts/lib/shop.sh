@@ -27,8 +27,8 @@ SHOP_REDIS_CONF=
 SHOP_TOKEN_FILE=${INVENTORYD_ADMIN_TOKEN_FILE:-} # of the admin listeners; "": they need none
 SHOP_OPTIONS=()    # inventoryd's
 
-SHOP_ANOTHER='Another shop beside it needs ports of its own: '
-SHOP_ANOTHER+='scripts/shop up --port 8890 --base-port 8100 --redis-port 7001'
+SHOP_STARTER=${LADDER_STARTER:-scripts/shop up} # what the user called: scripts/demo and scripts/prove say it
+unset LADDER_STARTER
 SHOP_NAMES=abcdefghijklmnop
 # Options of inventoryd that the shop sets itself, and the reason that a user who gives one reads.
 declare -A SHOP_OWN_OPTIONS=(
@@ -166,12 +166,28 @@ shop_check_options() {
     shop_check_ports
 }
 
+# How another shop is started beside the one that is there.
+shop_another() {
+    printf 'Another shop beside it needs ports of its own: %s --port 8890 --base-port 8100 --redis-port 7001%s%s' \
+        "$SHOP_STARTER" "${SHOP_LOCK_PORT:+ --lock-port 7120}" "${SHOP_SENTINEL_PORT:+ --sentinel-port 7220}"
+}
+
+# shop_of PID: the port of the shop of this clone that the process is a part of.
+shop_of() {
+    local file
+    file=$(grep --files-with-matches "^[^ ]* $1 " "$LADDER_STATE"/*/parts 2>/dev/null | head -n 1)
+    [[ -n $file ]] && basename "$(dirname "$file")"
+}
+
 # need_free_port PORT WHAT OPTION
 need_free_port() {
-    local who
+    local who shop end='End that'
     if who=$(who_listens "$1"); then
-        fail "port $1, wanted for $2, is taken by $who. End that, or choose another with $3" \
-            "(a shop of this clone is ended with scripts/shop down). $SHOP_ANOTHER"
+        if shop=$(shop_of "${who##* }"); then
+            who+=", of the shop on port $shop"
+            end="End that shop with scripts/shop down --port $shop"
+        fi
+        fail "port $1, wanted for $2, is taken by $who. $end, or choose another with $3. $(shop_another)"
     fi
 }
 
@@ -409,8 +425,8 @@ need_no_shop() {
     alive=$(shop_alive)
     [[ -n $alive ]] || return 0
     shop_each say_remedy
-    fail "a shop is up on port $SHOP_PORT already (${alive% }): scripts/shop status shows it," \
-        "scripts/shop down ends it. $SHOP_ANOTHER"
+    fail "a shop is up on port $SHOP_PORT already (${alive% }): scripts/shop status --port $SHOP_PORT shows it," \
+        "scripts/shop down --port $SHOP_PORT ends it. $(shop_another)"
 }
 
 shop_up() {
@@ -503,10 +519,14 @@ shop_status() {
 # shop_claim_load: directs the runs that follow (run.sh) to this shop, and locks it against other loads until
 # this script and its JMeter end, or until shop_release_load.
 shop_claim_load() {
-    local folder
+    local folder who
     folder=$(shop_folder)
-    [[ -s $folder/parts ]] ||
+    if [[ ! -s $folder/parts ]]; then
+        ! who=$(who_listens "$SHOP_PORT") ||
+            fail "port $SHOP_PORT is taken by $who, which scripts/shop of this clone did not start." \
+                "Name the port of a shop that it started. $(shop_another)"
         fail "no shop is up on port $SHOP_PORT: scripts/shop up --port $SHOP_PORT starts one"
+    fi
     exec 7>"$folder/load"
     flock --nonblock 7 ||
         fail "another load runs on the shop on port $SHOP_PORT, and two would spoil each other: wait for its end"

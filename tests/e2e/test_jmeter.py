@@ -2,12 +2,19 @@
 """scripts/jmeter and scripts/lib/rows: every scenario, told small, and the judge's word."""
 import json
 import os
+import re
 import signal
 import urllib.error
 
 import pytest
 
 from place import ROOT, SCRIPTS, Place, wait_until
+
+
+def counted(load):
+    """What was told of JMeter's summary: label -> requests and errors."""
+    line = next(line for line in load.err.splitlines() if line.startswith("JMeter's summary counts every request: "))
+    return {label: (int(count), int(errors)) for count, label, errors in re.findall(r"(\d+) ([A-Z]+ \w+) \((\d+) errors\)", line)}
 
 
 def latest(place):
@@ -25,6 +32,9 @@ def test_a_scenario_is_fired_and_judged(shop, words, requests, items):
     load = shop.jmeter(*words)
     assert load.code == 0, load
     assert load.out.splitlines()[-1] == "expected OK, got OK"
+    assert counted(load)["POST sale"] == (requests, 0) and "Created user preferences" not in load.err, load
+    summary = re.findall(r"summary = +(\d+) in", load.err)[-1]
+    assert sum(count for count, _ in counted(load).values()) == int(summary), load
     run = latest(shop)
     assert (run["scenario"], run["requests"], len(run["items"])) == (words[0], requests, items)
     assert run["restocked"] is False
@@ -148,6 +158,8 @@ def test_a_load_during_which_a_part_dies_is_judged_by_what_there_is(place, part,
     os.kill(place.parts()[part], signal.SIGKILL)
     assert load.finish().code == 2, load
     assert told in load.err and "jq:" not in load.err, load
+    sent, errors = counted(load)["POST sale"]
+    assert sent == 300 and (part == "b" or 0 < errors <= 300), load
     assert missing in load.out and load.out.splitlines()[-1] == "expected OK, got INCONCLUSIVE", load
     folder = place.runs / "latest"
     assert {file.name for file in folder.glob("history-*")} == {"history-a.jsonl", "history-b.jsonl"}
@@ -168,6 +180,22 @@ def test_an_instance_that_is_gone_is_told_by_name(shop):
     load = shop.jmeter("smoke")
     assert load.code == 2
     assert "instance b did not switch" in load.err
+    assert f"instance b has ended: scripts/shop restart --port {shop.ports.nginx} replaces it" in load.err
+    os.kill(shop.parts()["a"], signal.SIGKILL)
+    load = shop.jmeter("smoke")
+    assert load.code == 2 and f"instance a of the shop on port {shop.ports.nginx} does not answer" in load.err, load
+
+
+def test_a_jmeter_that_sends_nothing_is_told_with_its_own_exit_code(shop):
+    """Ours is 2: there is nothing to judge."""
+    java = shop.folder / "tools" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 5.6.3\n")
+    java.chmod(0o755)
+    load = shop.jmeter("smoke", PATH=f"{java.parent}:{os.environ['PATH']}")
+    assert load.code == 2, load
+    assert "JMeter (exit code 0) sent no sale. See " in load.err and "jmeter: there is nothing to judge. What JMeter left is in " \
+        in load.err and "JMeter ended with" not in load.err, load
 
 
 def test_every_rung_does_what_the_ladder_says(place):

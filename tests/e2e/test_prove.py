@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/prove: repeats, counts, plots."""
 import csv
+import json
+import os
+import socket
 
 import pytest
 
@@ -23,6 +26,28 @@ def test_it_counts_plots_and_agrees(place):
         "instances", "2", "3"]
     assert "</svg>" in (out / "oversell.svg").read_text()
     place.check_nothing_is_left(3)
+
+
+def test_it_leaves_a_running_shop_alone_and_no_folder_behind(shop):
+    parts, lock = shop.parts(), shop.get("/lock", shop.ports.instance(0) + 1)
+    ports, out = shop.ports, shop.folder / "proof"
+    proof = shop.run(SCRIPTS / "prove", "--lock", "redlock", "--out", out, *ports.options, *ports.lock_option)
+    assert proof.code == 2 and f"a shop is up on port {ports.nginx} already" in proof.err, proof
+    assert f"scripts/shop down --port {ports.nginx} ends it" in proof.err
+    assert "scripts/prove --port 8890 --base-port 8100 --redis-port 7001 --lock-port 7120" in proof.err
+    assert (shop.parts(), json.loads(shop.get("/lock", ports.instance(0) + 1))) == (parts, json.loads(lock))
+    assert shop.shop("status").code == 0 and not out.exists()
+
+
+def test_a_busy_port_is_told_before_anything_is_run(place):
+    out = place.folder / "proof"
+    with socket.create_server(("127.0.0.1", place.ports.base)):
+        proof = place.run(SCRIPTS / "prove", "--lock", "local", "--out", out, *place.ports.options)
+    assert proof.code == 2, proof
+    assert f"port {place.ports.base}, wanted for instance a, is taken by python3, pid {os.getpid()}. End that, or " \
+        "choose another with --base-port. Another shop beside it needs ports of its own: scripts/prove --port" in proof.err
+    assert not out.exists()
+    place.check_nothing_is_left()
 
 
 @pytest.mark.parametrize("words, told", [

@@ -110,8 +110,24 @@ def test_a_second_up_is_refused_and_harms_nothing(shop):
     again = shop.shop("up")
     assert again.code == 2
     assert f"a shop is up on port {shop.ports.nginx} already (redis a b nginx): " in again.err
-    assert "scripts/shop down" in again.err and "scripts/shop up --port 8890 --base-port 8100 --redis-port 7001" in again.err
+    assert f"scripts/shop down --port {shop.ports.nginx} ends it" in again.err
+    assert "scripts/shop up --port 8890 --base-port 8100 --redis-port 7001" in again.err
     assert shop.parts() == parts
+    assert shop.shop("status").code == 0
+
+
+def test_a_port_of_another_shop_is_told_with_the_command_that_ends_it(shop):
+    """Also nginx's, on whose port its workers listen, too."""
+    other = Ports()
+    for option, port, part in (("--base-port", shop.ports.base, "a"), ("--operators-port", shop.ports.nginx, "nginx")):
+        up = shop.shop("up", option, port, ports=other)
+        assert up.code == 2, up
+        name = "inventoryd" if part == "a" else part
+        assert f"is taken by {name}, pid {shop.parts()[part]}, of the shop on port {shop.ports.nginx}. " \
+            f"End that shop with scripts/shop down --port {shop.ports.nginx}, or choose another with {option}" in up.err
+    load = shop.run(SCRIPTS / "jmeter", "smoke", "--port", shop.ports.redis)
+    assert load.code == 2 and f"port {shop.ports.redis} is taken by redis-server, pid {shop.parts()['redis']}, which " \
+        "scripts/shop of this clone did not start" in load.err, load
     assert shop.shop("status").code == 0
 
 
@@ -288,7 +304,7 @@ def test_an_up_that_died_is_told_by_status_and_ended_by_down(place):
     status = place.shop("status")
     assert status.code == 1 and "nginx was not started yet" in status.err, status
     again = place.shop("up")
-    assert again.code == 2 and "scripts/shop down ends it" in again.err, again
+    assert again.code == 2 and f"scripts/shop down --port {place.ports.nginx} ends it" in again.err, again
     assert place.shop("down").code == 0
     place.check_nothing_is_left()
 
