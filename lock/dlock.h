@@ -288,7 +288,8 @@ enum dlock_event_kind {
     /* About a server, not a hold. No event of these three is sent twice in a row. */
     DLOCK_EVENT_CONNECTION_LOST,     /* a connection broke in use, or none could be made */
     DLOCK_EVENT_CONNECTION_REFUSED,  /* the server refuses the login or subscriptions, or is
-                                       read-only; without subscriptions waiters poll */
+                                       read-only; without subscriptions waiters poll. Also, once:
+                                       another of the client's URLs names it, too */
     DLOCK_EVENT_CONNECTION_RESTORED, /* the server answers commands again, and refuses nothing */
 };
 

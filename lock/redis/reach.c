@@ -181,6 +181,15 @@ void reach_failed(struct server *server, dlock_status status, const char *reason
     pthread_mutex_unlock(&server->mutex);
 }
 
+void reach_named_twice(struct server *server, const char *reason)
+{
+    pthread_mutex_lock(&server->mutex);
+    if (!server->named_twice)
+        reach_notify(server, OUTAGE_REFUSED, reason);
+    server->named_twice = true;
+    pthread_mutex_unlock(&server->mutex);
+}
+
 void reach_lost(struct server *server, int64_t made_ns, int64_t sent_ns, const char *reason)
 {
     pthread_mutex_lock(&server->mutex);

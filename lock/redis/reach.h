@@ -80,6 +80,7 @@ struct server {
     enum health told;                        /* as reported, the refusals below included */
     unsigned wakeups_refused;                /* the kinds of wake-ups that it refuses, a bit each */
     char wakeups_refused_reason[REASON_MAX]; /* of the latest refusal */
+    bool named_twice;            /* that was reported */
     int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was refused; 0: never */
     int64_t kill_refused_ns;     /* the same for CLIENT KILL */
 };
@@ -104,6 +105,8 @@ int64_t reach_pause_ms(struct server *server);
 
 /* An attempt to connect or to log in failed. (A login that works does not prove the server.) */
 void reach_failed(struct server *server, dlock_status status, const char *reason);
+/* Another of the client's URLs names this server, too. It is reported once. */
+void reach_named_twice(struct server *server, const char *reason);
 /* A subscriber connection broke, or one on which a reply was due. made_ns: when it logged in.
  * sent_ns: when the lost request was sent (both CLOCK_MONOTONIC). The first break causes no pause.
  * If connections made after it break as well, they count as failures from the fourth on. Breaks of

@@ -313,16 +313,29 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd)
     redis_pump(redis, all_connected, NULL, deadline_ns, wake_fd);
 }
 
+/* Another node before it that is connected to the same server process; NULL: there is none. */
+static const struct node *find_twin(const struct redis *redis, const struct node *node)
+{
+    for (const struct node *other = redis->nodes; node->state == NODE_UP && other < node; other++)
+        if (other->state == NODE_UP && other->identity.process == node->identity.process)
+            return other;
+    return NULL;
+}
+
 dlock_status redis_check_independent(const struct redis *redis)
 {
+    char reason[REASON_MAX];
     for (size_t i = 0; i < redis->node_count; i++) {
-        const struct node *node = &redis->nodes[i];
-        for (size_t j = 0; node->state == NODE_UP && j < i; j++)
-            if (redis->nodes[j].state == NODE_UP &&
-                redis->nodes[j].identity.process == node->identity.process)
-                return fail(DLOCK_REFUSED,
-                            "%s and %s are the same server; each server may be named only once",
-                            redis->nodes[j].server->url.shown, node->server->url.shown);
+        const struct node *node = &redis->nodes[i], *twin = find_twin(redis, node);
+        if (twin == NULL)
+            continue;
+        snprintf(reason, sizeof reason,
+                 "it is the same server as %s; each server may be named only once",
+                 twin->server->url.shown);
+        reach_named_twice(node->server, reason);
+        return fail(DLOCK_REFUSED,
+                    "%s and %s are the same server; each server may be named only once",
+                    twin->server->url.shown, node->server->url.shown);
     }
     return DLOCK_OK;
 }

@@ -231,6 +231,7 @@ static void refuses(const char *third, const char *part, const char *other)
     assert_says(dlock_error(), other);
     assert_false(exists_on(0) || exists_on(1));
     assert_status(dlock_inspect(lock, &holder), REFUSED);
+    assert_int_equal(stats_of(client).connections_refused, 1); /* reported once */
     end(client, lock);
 }
 
