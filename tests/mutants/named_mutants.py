@@ -66,7 +66,7 @@ OF_REDLOCK = [
 
     # ---- Which servers
     ("one server by two addresses has two votes", "lock/redis/redis.c",
-     "redis->nodes[j].identity.process == node->identity.process)", "redis->nodes[j].identity.process == 0)",
+     "other->identity.process == node->identity.process)", "other->identity.process == 0)",
      "rung_redlock", "the_same_server_twice"),
     ("a replica has a vote", NODE, '    } else if (!info_says(info[1], "role:master")) {', "    } else if (false) {",
      "rung_redlock", "a_replica"),
