@@ -473,8 +473,7 @@ static void end_round(struct timekeeper *timekeeper, struct renewal *renewal)
 {
     struct renewals *renewals = &timekeeper->renewals;
     struct dlock_hold *hold = renewal->hold;
-    struct renewed renewed = {
-        .hold = hold, .sent_ns = renewal->sent_ns, .ttl_ms = renewal->ttl_ms};
+    struct renewed renewed = {.hold = hold, .sent_ns = renewal->sent_ns, .ttl_ms = renewal->ttl_ms};
     if (hold != NULL)
         renewals_drop(hold);
     timekeeper->busy_with = hold;

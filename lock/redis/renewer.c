@@ -16,13 +16,13 @@
 struct renewer {
     struct dlock_client *client;
     struct redis *own;
-    int64_t own_from_ns; /* CLOCK_MONOTONIC: if it is not connected, it is not tried before */
-    struct redis *redis; /* `own`, or one that the pool has lent */
-    size_t taken;        /* how many of the replies were taken */
-    size_t added;        /* requests that were not sent yet */
-    int64_t latest_ns;   /* CLOCK_BOOTTIME: when the last of their holds ends */
-    size_t unconfirmed;  /* replies before WAIT's that were not taken; 0: no WAIT is under way */
-    bool gave_up;        /* no more replies are awaited, nor WAIT's */
+    int64_t own_from_ns;  /* CLOCK_MONOTONIC: if it is not connected, it is not tried before */
+    struct redis *redis;  /* `own`, or one that the pool has lent */
+    size_t taken;         /* how many of the replies were taken */
+    size_t added;         /* requests that were not sent yet */
+    int64_t latest_ns;    /* CLOCK_BOOTTIME: when the last of their holds ends */
+    size_t unconfirmed;   /* replies before WAIT's that were not taken; 0: no WAIT is under way */
+    bool gave_up;         /* no more replies are awaited, nor WAIT's */
     struct rounds rounds; /* on `redis` */
     const struct script *known[SCRIPTS_MAX]; /* they were sent, so the server knows them */
     size_t known_count;

@@ -422,9 +422,9 @@ static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
                               const struct renewing *renewing, const struct votes *votes)
 {
     const char *ttl = renewing->ttl;
-    bool renewed = size_of(votes->said_yes & renewing->counted) >= votes->needed;
-    bool fresh =
-        env->now_ns() - renewing->began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
+    dlock_status status = judge_renewal(hold, renewing, votes);
+    bool renewed = status == DLOCK_OK;
+    bool fresh = env->now_ns() - renewing->began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
     settle(hold, renewing->missing & renewing->question.follows);
     take_round(hold, votes, renewed ? renewing->joining : 0);
     uint32_t may_join = heard_from(hold->quorum, HEARD_KEY) | votes->unanswered;
@@ -433,7 +433,7 @@ static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
             mend(env, hold, ttl,
                  renewing->missing | (renewing->lacked & ~(votes->said_yes | votes->said_no)));
     hold->renews_ms = (may_join & ~counted_of(hold->servers)) != 0 ? hold->ttl_ms / SOON_PART : 0;
-    return judge_renewal(hold, renewing, votes);
+    return status;
 }
 
 static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
