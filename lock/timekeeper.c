@@ -451,14 +451,16 @@ static void begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     pthread_cond_broadcast(&timekeeper->idle);
 }
 
-/* Begins a round for each hold that is due. They are sent in wait_for_rounds. */
+/* Begins a round for each hold that is due, unless a loss is to be told first. They are sent in
+ * wait_for_rounds. */
 static void begin_rounds(struct timekeeper *timekeeper, int64_t sent_ns)
 {
     const struct renewals *renewals = &timekeeper->renewals;
     struct dlock_hold *hold;
     while ((hold = first_due(timekeeper)) != NULL &&
            timekeeper_goes(timekeeper, hold, RENEWED_IN_ROUNDS) &&
-           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX)
+           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX &&
+           heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns())
         begin_round(timekeeper, hold, sent_ns);
 }
 

@@ -64,6 +64,14 @@ static void free_all(struct renewer *renewer)
 
 /* ---- The connection -------------------------------------------------------------------------- */
 
+/* Rounds under way stay on their connection, and are not to wait. Without a majority on it, others
+ * wait until these are over, and may then get another connection. */
+static dlock_status renewer_still_ready(struct renewer *renewer)
+{
+    redis_ready(renewer->redis, mono_ns(), -1);
+    return redis_up(renewer->redis) ? DLOCK_OK : DLOCK_UNREACHABLE;
+}
+
 /* Uses its own connection, or else one that the pool lends. A server without room for another
  * connection still answers on those that it has. Half of the time is for its own, unless that has
  * just failed. */
@@ -71,8 +79,8 @@ static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int
 {
     struct redis *own = renewer->own;
     const int64_t now_ns = mono_ns();
-    if (renewer->rounds.count > 0) /* they stay on their connection, and are not to wait */
-        return redis_ready(renewer->redis, now_ns, wake_fd);
+    if (renewer->rounds.count > 0)
+        return renewer_still_ready(renewer);
     if (redis_up(own) || now_ns >= renewer->own_from_ns) {
         dlock_status status = redis_ready(own, now_ns + (limit_ns - now_ns) / 2, wake_fd);
         if (status == DLOCK_CANCELLED || redis_up(own))

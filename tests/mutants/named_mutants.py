@@ -148,8 +148,8 @@ OF_REDLOCK = [
 
     # ---- Many holds in one write
     ("each hold is sent by itself, and awaited", TIMEKEEPER,
-     "           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX)\n        begin_round(",
-     "           renewals->ops->rounds(renewals->renewer) < 1)\n        begin_round(",
+     "           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX &&\n",
+     "           renewals->ops->rounds(renewals->renewer) < 1 &&\n",
      "rung_redlock_many", "one_write_renews_them_all"),
     ("what becomes due waits for the rounds under way", TIMEKEEPER,
      "    if (first_due(timekeeper) != NULL) {\n        pthread_mutex_unlock",
@@ -169,7 +169,7 @@ OF_REDLOCK = [
      "rung_redlock_many", "a_decided_hold_does_not_wait_for_others"),
     ("a round waits for all servers", ROUNDS,
      "        (round->awaited == 0 || renewing->question.is_decided(renewing, &round->votes)))\n",
-     "        round->awaited == 0)\n",
+     "        (round->awaited == 0 || renewing == NULL))\n",
      "rung_redlock_many", "a_silent_server_is_heard_later"),
     ("a round that has lost an answer waits for it", ROUNDS,
      "    round->asks[server] = NULL;\n    round->awaited--;\n",
