@@ -37,8 +37,8 @@ struct renewal *rounds_begin(struct rounds *rounds, const struct rung_env *env,
 void rounds_wait(struct rounds *rounds, struct redis *redis, int wake_fd);
 /* One that is over; NULL: there is none. */
 struct renewal *rounds_over(const struct rounds *rounds);
-/* Ends that one, and frees it. Missing answers are left behind, see heard.h. Returns what the rung's
- * end_renew says. hold NULL: the hold has ended meanwhile. */
+/* Ends that one, and frees it. Missing answers are left behind, see heard.h. Returns what the
+ * rung's end_renew says. hold NULL: the hold has ended meanwhile. */
 dlock_status rounds_end(struct rounds *rounds, struct renewal *renewal, struct dlock_hold *hold);
 
 #endif
