@@ -9,6 +9,7 @@
 #include "rung.h"
 
 struct exchange;
+struct renewal;
 struct renewer;
 
 /* What happens to a client's connections. */
@@ -26,6 +27,13 @@ enum {
 struct look {
     struct dlock_holder holder;
     bool refused; /* WRONG_TYPE came from the server, which names neither the key nor its type */
+};
+
+/* How a hold is renewed. */
+enum renewal_way {
+    RENEWED_TOGETHER,  /* in one write with others; the answers come in order */
+    RENEWED_ALONE,     /* by a call of its own */
+    RENEWED_IN_ROUNDS, /* in one write with others to several servers, which decide on each */
 };
 
 /* How an engine renews many holds on one connection, without waiting for one answer before it sends
@@ -48,11 +56,25 @@ struct renewer_ops {
     /* Drops the connection, because an answer was not one that the request can have. */
     void (*distrust)(struct renewer *renewer);
 
-    /* is_alone: the hold is renewed by a call of its own. `alone` is that call: it sends, and waits
-     * for the answer. */
-    bool (*is_alone)(const struct dlock_hold *hold);
+    enum renewal_way (*way)(const struct dlock_hold *hold);
+    /* RENEWED_ALONE: sends, and waits for the answer. */
     dlock_status (*alone)(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
                           int64_t deadline_ns, int wake_fd);
+
+    /* RENEWED_IN_ROUNDS. How many rounds are under way: RENEWALS_UNDER_WAY_MAX at most. */
+    size_t (*rounds)(const struct renewer *renewer);
+    /* Begins a round, which ends at deadline_ns (CLOCK_MONOTONIC) at the latest. The core fills in
+     * what is returned. NULL: out of memory. */
+    struct renewal *(*round_begin)(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
+                                   int64_t deadline_ns);
+    /* Sends what was begun, and waits until a round is over, or wake_fd is readable. Meanwhile no
+     * hold is used: it may end, and renewal.hold is NULL then. */
+    void (*rounds_wait)(struct renewer *renewer, int wake_fd);
+    /* With the mutex. A round that is over; NULL: there is none. */
+    struct renewal *(*round_over)(const struct renewer *renewer);
+    /* Ends the round, and frees it. hold NULL: its hold has ended. */
+    dlock_status (*round_end)(struct renewer *renewer, struct renewal *renewal,
+                              struct dlock_hold *hold);
 
     /* With the mutex. No request is under way, and the connection is ready. Returns how long it
      * took to connect; 0: unknown. */

@@ -191,6 +191,8 @@ enum {
 struct rung_env;
 struct answer;
 struct request;
+struct renewing;
+struct votes;
 
 /* A key beside the lock's own: "dlock:<kind>:<name>" or "dlock:<kind>={<name>}". It is in the same
  * slot of a cluster, and no other lock uses it. */
@@ -252,6 +254,11 @@ struct rung_ops {
     /* As send_renew. OK; LOST: the owner no longer had the lock. After any other status the
      * timekeeper tries again while the hold is valid. NULL: see send_renew. */
     dlock_status (*renew)(struct rung_env *env, struct dlock_hold *hold, const char *ttl);
+    /* TRAIT_QUORUM: `renew` in two halves, so that one write renews many holds: see struct
+     * renewing. Neither waits for a server. */
+    void (*begin_renew)(struct rung_env *env, struct dlock_hold *hold, struct renewing *renewing);
+    dlock_status (*end_renew)(struct rung_env *env, struct dlock_hold *hold,
+                              const struct renewing *renewing, const struct votes *votes);
     /* Called on a new connection after try_acquire answered UNKNOWN. OK: the attempt acquired the
      * lock. BUSY: it did not. NULL: the caller gets UNKNOWN. */
     dlock_status (*resolve)(struct rung_env *env, struct dlock_hold *hold);

@@ -422,9 +422,94 @@ static void renew_alone(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     pthread_cond_broadcast(&timekeeper->idle);
 }
 
-static bool timekeeper_is_alone(const struct timekeeper *timekeeper, const struct dlock_hold *hold)
+static bool timekeeper_goes(const struct timekeeper *timekeeper, const struct dlock_hold *hold,
+                            enum renewal_way way)
 {
-    return timekeeper->renewals.ops->is_alone(hold);
+    return hold != NULL && timekeeper->renewals.ops->way(hold) == way;
+}
+
+/* Begins the hold's round, without the mutex. busy_with keeps the hold alive. */
+static void begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns)
+{
+    struct renewed failed = {
+        .hold = hold, .status = DLOCK_NO_MEMORY, .why = "out of memory", .sent_ns = sent_ns};
+    struct renewals *renewals = &timekeeper->renewals;
+    int64_t ttl_ms = take_turns(timekeeper, hold, sent_ns);
+    int64_t deadline_ns = mono_ns() + (valid_until(hold) - sent_ns) / 2;
+    timekeeper->busy_with = hold;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    struct renewal *renewal =
+        renewals->ops->round_begin(renewals->renewer, hold, ttl_ms, deadline_ns);
+    pthread_mutex_lock(&timekeeper->mutex);
+    if (renewal != NULL) {
+        *renewal = (struct renewal){.hold = hold, .sent_ns = sent_ns, .ttl_ms = ttl_ms};
+        hold->renewal_sent = renewal;
+    } else {
+        timekeeper_conclude(timekeeper, &failed);
+    }
+    timekeeper->busy_with = NULL;
+    pthread_cond_broadcast(&timekeeper->idle);
+}
+
+/* Begins a round for each hold that is due, unless a loss is to be told first. They are sent in
+ * wait_for_rounds. */
+static void begin_rounds(struct timekeeper *timekeeper, int64_t sent_ns)
+{
+    const struct renewals *renewals = &timekeeper->renewals;
+    struct dlock_hold *hold;
+    while ((hold = first_due(timekeeper)) != NULL &&
+           timekeeper_goes(timekeeper, hold, RENEWED_IN_ROUNDS) &&
+           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX &&
+           heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns())
+        begin_round(timekeeper, hold, sent_ns);
+}
+
+static struct renewal *round_over(const struct timekeeper *timekeeper)
+{
+    const struct renewals *renewals = &timekeeper->renewals;
+    return renewals->ops != NULL ? renewals->ops->round_over(renewals->renewer) : NULL;
+}
+
+/* If its hold has ended meanwhile, only the engine's part is left to do. */
+static void end_round(struct timekeeper *timekeeper, struct renewal *renewal)
+{
+    struct renewals *renewals = &timekeeper->renewals;
+    struct dlock_hold *hold = renewal->hold;
+    struct renewed renewed = {.hold = hold, .sent_ns = renewal->sent_ns, .ttl_ms = renewal->ttl_ms};
+    if (hold != NULL)
+        renewals_drop(hold);
+    timekeeper->busy_with = hold;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    renewed.status = renewals->ops->round_end(renewals->renewer, renewal, hold);
+    renewed.why = dlock_error();
+    pthread_mutex_lock(&timekeeper->mutex);
+    if (hold != NULL)
+        timekeeper_conclude(timekeeper, &renewed);
+    timekeeper->busy_with = NULL;
+    pthread_cond_broadcast(&timekeeper->idle);
+}
+
+static bool has_rounds(const struct timekeeper *timekeeper)
+{
+    const struct renewals *renewals = &timekeeper->renewals;
+    return renewals->ops != NULL && renewals->ops->rounds(renewals->renewer) > 0;
+}
+
+/* What becomes due in the meantime is sent without waiting for answers. A server that was lost is
+ * connected again in the meantime. */
+static void wait_for_rounds(struct timekeeper *timekeeper)
+{
+    struct renewals *renewals = &timekeeper->renewals;
+    if (first_due(timekeeper) != NULL) {
+        pthread_mutex_unlock(&timekeeper->mutex);
+        dlock_status status = renewals->ops->ready(renewals->renewer, mono_ns(), -1);
+        pthread_mutex_lock(&timekeeper->mutex);
+        if (status == DLOCK_OK)
+            begin_rounds(timekeeper, timekeeper->client->now_ns());
+    }
+    start_waiting(timekeeper, INT64_MAX);
+    renewals->ops->rounds_wait(renewals->renewer, timekeeper->timer_fd);
+    stop_waiting(timekeeper);
 }
 
 /* Adds what is due. It is sent in renewals_wait, without the mutex. */
@@ -432,8 +517,8 @@ static void send_due(struct timekeeper *timekeeper, int64_t sent_ns)
 {
     struct renewals *renewals = &timekeeper->renewals;
     struct dlock_hold *hold;
-    while ((hold = first_due(timekeeper)) != NULL && !timekeeper_is_alone(timekeeper, hold) &&
-           renewals_has_room(renewals))
+    while ((hold = first_due(timekeeper)) != NULL &&
+           timekeeper_goes(timekeeper, hold, RENEWED_TOGETHER) && renewals_has_room(renewals))
         renewals_add(renewals, hold, take_turns(timekeeper, hold, sent_ns), sent_ns);
 }
 
@@ -469,8 +554,10 @@ static void renew_first(struct timekeeper *timekeeper)
         return; /* that is more urgent; the thread comes here again */
     if (status != DLOCK_OK) {
         fail_due(timekeeper, status);
-    } else if (timekeeper_is_alone(timekeeper, hold)) {
+    } else if (timekeeper_goes(timekeeper, hold, RENEWED_ALONE)) {
         renew_alone(timekeeper, hold, now_ns);
+    } else if (timekeeper_goes(timekeeper, hold, RENEWED_IN_ROUNDS)) {
+        begin_rounds(timekeeper, now_ns);
     } else {
         renewals_begin(&timekeeper->renewals);
         send_due(timekeeper, now_ns);
@@ -548,6 +635,10 @@ static void *timekeeper_run(void *arg)
             tell_notice(timekeeper);
         else if (timekeeper->renewals.distrusted)
             drop_connection(timekeeper);
+        else if (round_over(timekeeper) != NULL)
+            end_round(timekeeper, round_over(timekeeper));
+        else if (has_rounds(timekeeper))
+            wait_for_rounds(timekeeper);
         else if (renewals_take(&timekeeper->renewals, &renewed))
             timekeeper_take_answer(timekeeper, &renewed);
         else if (timekeeper->renewals.count > 0)
@@ -626,16 +717,22 @@ void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
+static bool timekeeper_is_in_round(const struct timekeeper *timekeeper,
+                                   const struct dlock_hold *hold)
+{
+    return timekeeper->busy_with == hold || hold->in_round || hold->renewal_sent != NULL;
+}
+
 bool timekeeper_begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold,
                             int64_t until_ns)
 {
     struct timespec until = timespec_of(until_ns);
     int waited = 0;
     pthread_mutex_lock(&timekeeper->mutex);
-    while ((timekeeper->busy_with == hold || hold->in_round) && waited == 0)
+    while (timekeeper_is_in_round(timekeeper, hold) && waited == 0)
         waited =
             pthread_cond_clockwait(&timekeeper->idle, &timekeeper->mutex, CLOCK_MONOTONIC, &until);
-    bool begun = timekeeper->busy_with != hold && !hold->in_round;
+    bool begun = !timekeeper_is_in_round(timekeeper, hold);
     if (begun) {
         hold->in_round = true;
         heap_take(&hold->turn);

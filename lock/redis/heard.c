@@ -12,11 +12,8 @@
 
 struct awaited {
     struct late_reply late; /* first */
-    struct quorum_hold *quorum;
     struct redis *redis;
-    size_t server;
-    enum asks asks;
-    uint32_t number;
+    struct hearing hearing;
 };
 
 static void note(struct quorum_hold *quorum, size_t server, uint32_t number, uint32_t what)
@@ -51,14 +48,14 @@ void heard_anew(struct quorum_hold *quorum, uint32_t servers)
                                                 << NUMBER_SHIFT);
 }
 
-static uint32_t says(const struct awaited *awaited, const redisReply *reply)
+static uint32_t says(const struct hearing *hearing, const struct redis *redis,
+                     const redisReply *reply)
 {
     if (reply == NULL)
         return 0;
-    if (awaited->asks == ASKS_KILL)
-        return redis_kill_says(awaited->redis, awaited->server, reply) == KILL_DONE ? HEARD_OVER
-                                                                                    : 0;
-    uint32_t over = awaited->asks == ASKS_LAST ? HEARD_OVER : 0;
+    if (hearing->asks == ASKS_KILL)
+        return redis_kill_says(redis, hearing->server, reply) == KILL_DONE ? HEARD_OVER : 0;
+    uint32_t over = hearing->asks == ASKS_LAST ? HEARD_OVER : 0;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements > 0) /* see redlock_acquire.lua */
         reply = reply->element[0];
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0)
@@ -69,11 +66,26 @@ static uint32_t says(const struct awaited *awaited, const redisReply *reply)
     return over;
 }
 
+void hearing_begin(struct hearing *hearing, struct quorum_hold *quorum, enum asks asks,
+                   size_t server)
+{
+    atomic_fetch_add(&quorum->users, 1);
+    *hearing = (struct hearing){.quorum = quorum,
+                                .server = server,
+                                .asks = asks,
+                                .number = atomic_load(&quorum->heard[server]) >> NUMBER_SHIFT};
+}
+
+void hearing_end(const struct hearing *hearing, const struct redis *redis, const redisReply *reply)
+{
+    note(hearing->quorum, hearing->server, hearing->number, says(hearing, redis, reply));
+    quorum_drop(hearing->quorum);
+}
+
 static void came(struct late_reply *late, const redisReply *reply)
 {
     struct awaited *awaited = (struct awaited *)late;
-    note(awaited->quorum, awaited->server, awaited->number, says(awaited, reply));
-    quorum_drop(awaited->quorum);
+    hearing_end(&awaited->hearing, awaited->redis, reply);
     free(awaited);
 }
 
@@ -83,12 +95,7 @@ void heard_await(struct quorum_hold *quorum, enum asks asks, struct redis *redis
     struct awaited *awaited = malloc(sizeof *awaited);
     if (awaited == NULL)
         return;
-    atomic_fetch_add(&quorum->users, 1);
-    *awaited = (struct awaited){.late = {.came = came},
-                                .quorum = quorum,
-                                .redis = redis,
-                                .server = server,
-                                .asks = asks,
-                                .number = atomic_load(&quorum->heard[server]) >> NUMBER_SHIFT};
+    *awaited = (struct awaited){.late = {.came = came}, .redis = redis};
+    hearing_begin(&awaited->hearing, quorum, asks, server);
     redis_await_late(redis, server, &awaited->late, after);
 }

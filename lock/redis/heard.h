@@ -27,6 +27,18 @@ uint32_t heard_from(const struct quorum_hold *quorum, enum heard what);
 void heard_key(struct quorum_hold *quorum, uint32_t servers);
 /* Forgets what was heard from them. What they were asked before this does not count. */
 void heard_anew(struct quorum_hold *quorum, uint32_t servers);
+/* One answer that may come late. It keeps `quorum` alive. hearing_end notes what the answer says;
+ * NULL: nothing. */
+struct hearing {
+    struct quorum_hold *quorum;
+    size_t server;
+    enum asks asks;
+    uint32_t number; /* of the request: see heard.c */
+};
+void hearing_begin(struct hearing *hearing, struct quorum_hold *quorum, enum asks asks,
+                   size_t server);
+void hearing_end(const struct hearing *hearing, const struct redis *redis, const redisReply *reply);
+
 /* The answer of that server was left behind: see redis_await_late. Without memory nothing is
  * heard. */
 void heard_await(struct quorum_hold *quorum, enum asks asks, struct redis *redis, size_t server,

@@ -544,6 +544,49 @@ void redis_gather_until(struct redis *redis, bool (*decided)(void *arg), void *a
     }
 }
 
+bool redis_append_late(struct redis *redis, size_t index, int argc, const char *const *argv,
+                       struct late_reply *late)
+{
+    struct node *node = &redis->nodes[index];
+    node_forget(node);
+    redis_append(redis, index, argc, argv, NULL);
+    if (!redis_awaits(redis, index))
+        return false;
+    node->sent_ns = mono_ns(); /* since when it owes a reply, if it owes no other */
+    node_leave_behind(node);
+    node_await_late(node, late, 0);
+    return true;
+}
+
+static bool is_heard(const struct redis *redis, void *arg)
+{
+    (void)redis;
+    const struct decision *decision = arg;
+    return decision->is_made(decision->arg);
+}
+
+static bool owe_nothing(const struct redis *redis, void *arg)
+{
+    (void)arg;
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (redis->nodes[i].state == NODE_UP && redis->nodes[i].behind > 0)
+            return false;
+    return true;
+}
+
+dlock_status redis_hear(struct redis *redis, bool (*heard)(void *arg), void *arg,
+                        int64_t deadline_ns, int wake_fd)
+{
+    struct decision decision = {heard, arg};
+    redis_send(redis);
+    for (size_t i = 0; i < redis->node_count; i++)
+        node_catch_up_overdue(&redis->nodes[i]);
+    dlock_status pumped = redis_pump(redis, is_heard, &decision, deadline_ns, wake_fd);
+    if (pumped == DLOCK_OK)
+        redis_pump(redis, owe_nothing, NULL, 0, -1); /* what has come meanwhile */
+    return pumped;
+}
+
 bool redis_awaits(const struct redis *redis, size_t index)
 {
     const struct node *node = &redis->nodes[index];

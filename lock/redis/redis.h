@@ -114,6 +114,16 @@ struct late_reply {
     void (*came)(struct late_reply *late, const redisReply *reply);
 };
 void redis_await_late(struct redis *redis, size_t node, struct late_reply *late, size_t after);
+/* Adds a command whose reply is left behind at once, and tells what becomes of it. So many of them
+ * may be under way, for callers that do not wait for each other. redis_send or redis_hear sends it.
+ * False: the server is not connected, and `late` stays the caller's. */
+bool redis_append_late(struct redis *redis, size_t node, int argc, const char *const *argv,
+                       struct late_reply *late);
+/* Sends what was added, and reads replies that were left behind, until heard() is true. It is asked
+ * after each step. OK, TIMED_OUT, CANCELLED. As with redis_gather_until, no server is disconnected
+ * because it is late, except after command_timeout_ms of silence. */
+dlock_status redis_hear(struct redis *redis, bool (*heard)(void *arg), void *arg,
+                        int64_t deadline_ns, int wake_fd);
 /* Takes the replies that servers still owe, if they have come. Does not wait. */
 void redis_catch_up(struct redis *redis);
 

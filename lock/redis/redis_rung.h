@@ -103,6 +103,30 @@ struct question {
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,
                        const struct question *question, void *arg);
 
+/* One server's answer. `failed`: it is an error. */
+enum vote { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED };
+enum vote votes_add(struct votes *votes, const struct question *question, void *arg, size_t server,
+                    const struct answer *answer);
+/* Sets votes->answers. word: what that server said. */
+void votes_say(struct votes *votes, const struct redis *redis,
+               const char *(*word)(const void *arg, size_t server), const void *arg);
+
+/* A round that renews one hold on several servers. rung_ops.begin_renew sets what is to be asked;
+ * end_renew judges the votes. In between the round's hold may end, and then only `question` is
+ * used, with this structure as its `arg`. */
+struct renewing {
+    char ttl[24]; /* set before begin_renew */
+    const struct script *script;
+    const char *argv[5];
+    struct question question;
+    uint32_t counted; /* a bit for each server whose answer counts */
+    uint32_t missing; /* servers that have no key */
+    /* What late answers said before the round: who had the key, and who had none. */
+    uint32_t joining;
+    uint32_t lacked;
+    int64_t began_ns; /* CLOCK_BOOTTIME, before it was sent */
+};
+
 /* Sends the script on another connection of the client's pool, to some servers (a bit each), once
  * no other call uses that connection. So it follows what that one still has under way. No answer is
  * awaited; see pool_send_later. */

@@ -5,7 +5,7 @@
  */
 #include "acks.h"
 #include "redis_engine.h"
-#include "renewals.h"
+#include "rounds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +16,14 @@
 struct renewer {
     struct dlock_client *client;
     struct redis *own;
-    int64_t own_from_ns; /* CLOCK_MONOTONIC: if it is not connected, it is not tried before */
-    struct redis *redis; /* `own`, or one that the pool has lent */
-    size_t taken;        /* how many of the replies were taken */
-    size_t added;        /* requests that were not sent yet */
-    int64_t latest_ns;   /* CLOCK_BOOTTIME: when the last of their holds ends */
-    size_t unconfirmed;  /* replies before WAIT's that were not taken; 0: no WAIT is under way */
-    bool gave_up;        /* no more replies are awaited, nor WAIT's */
+    int64_t own_from_ns;  /* CLOCK_MONOTONIC: if it is not connected, it is not tried before */
+    struct redis *redis;  /* `own`, or one that the pool has lent */
+    size_t taken;         /* how many of the replies were taken */
+    size_t added;         /* requests that were not sent yet */
+    int64_t latest_ns;    /* CLOCK_BOOTTIME: when the last of their holds ends */
+    size_t unconfirmed;   /* replies before WAIT's that were not taken; 0: no WAIT is under way */
+    bool gave_up;         /* no more replies are awaited, nor WAIT's */
+    struct rounds rounds; /* on `redis` */
     const struct script *known[SCRIPTS_MAX]; /* they were sent, so the server knows them */
     size_t known_count;
 };
@@ -33,6 +34,7 @@ static struct renewer *renewer_make(struct dlock_client *client)
     if (renewer == NULL)
         return NULL;
     renewer->client = client;
+    rounds_init(&renewer->rounds);
     renewer->own = renewer->redis = redis_new(&redis_of(client)->config);
     if (renewer->own != NULL)
         return renewer;
@@ -53,6 +55,7 @@ static bool renewer_may_add(const struct renewer *renewer)
 
 static void free_all(struct renewer *renewer)
 {
+    rounds_free(&renewer->rounds);
     if (renewer_is_lent(renewer))
         redis_free(renewer->redis);
     redis_free(renewer->own);
@@ -61,6 +64,14 @@ static void free_all(struct renewer *renewer)
 
 /* ---- The connection -------------------------------------------------------------------------- */
 
+/* Rounds under way stay on their connection, and are not to wait. Without a majority on it, others
+ * wait until these are over, and may then get another connection. */
+static dlock_status renewer_still_ready(struct renewer *renewer)
+{
+    redis_ready(renewer->redis, mono_ns(), -1);
+    return redis_up(renewer->redis) ? DLOCK_OK : DLOCK_UNREACHABLE;
+}
+
 /* Uses its own connection, or else one that the pool lends. A server without room for another
  * connection still answers on those that it has. Half of the time is for its own, unless that has
  * just failed. */
@@ -68,6 +79,8 @@ static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int
 {
     struct redis *own = renewer->own;
     const int64_t now_ns = mono_ns();
+    if (renewer->rounds.count > 0)
+        return renewer_still_ready(renewer);
     if (redis_up(own) || now_ns >= renewer->own_from_ns) {
         dlock_status status = redis_ready(own, now_ns + (limit_ns - now_ns) / 2, wake_fd);
         if (status == DLOCK_CANCELLED || redis_up(own))
@@ -99,10 +112,12 @@ static void renewer_protocol_error(struct renewer *renewer)
 
 /* ---- One renewal ----------------------------------------------------------------------------- */
 
-/* Whether the rung has no send_renew: then each hold is renewed by a call of its own. */
-static bool renewer_is_alone(const struct dlock_hold *hold)
+static enum renewal_way renewer_way(const struct dlock_hold *hold)
 {
-    return hold->lock->ops->send_renew == NULL;
+    const struct rung_ops *ops = hold->lock->ops;
+    return ops->begin_renew != NULL  ? RENEWED_IN_ROUNDS
+           : ops->send_renew == NULL ? RENEWED_ALONE
+                                     : RENEWED_TOGETHER;
 }
 
 static dlock_status renewer_alone(struct renewer *renewer, struct dlock_hold *hold, int64_t ttl_ms,
@@ -128,6 +143,38 @@ dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sen
         status = acks_judge(&env.acks, rung_renew(&env, hold, *ttl_ms));
     env_end(hold->lock, &env);
     return status;
+}
+
+/* ---- Rounds of several servers --------------------------------------------------------------- */
+
+static size_t renewer_rounds(const struct renewer *renewer)
+{
+    return renewer->rounds.count;
+}
+
+static struct renewal *renewer_round_begin(struct renewer *renewer, struct dlock_hold *hold,
+                                           int64_t ttl_ms, int64_t deadline_ns)
+{
+    struct rung_env env;
+    env_init(hold->lock, deadline_ns, &env);
+    env.redis = renewer->redis;
+    return rounds_begin(&renewer->rounds, &env, hold, ttl_ms);
+}
+
+static void renewer_rounds_wait(struct renewer *renewer, int wake_fd)
+{
+    rounds_wait(&renewer->rounds, renewer->redis, wake_fd);
+}
+
+static struct renewal *renewer_round_over(const struct renewer *renewer)
+{
+    return rounds_over(&renewer->rounds);
+}
+
+static dlock_status renewer_round_end(struct renewer *renewer, struct renewal *renewal,
+                                      struct dlock_hold *hold)
+{
+    return rounds_end(&renewer->rounds, renewal, hold);
 }
 
 /* ---- Many renewals in one write -------------------------------------------------------------- */
@@ -261,8 +308,13 @@ const struct renewer_ops redis_renewer = {
     .rest = renewer_rest,
     .may_add = renewer_may_add,
     .distrust = renewer_protocol_error,
-    .is_alone = renewer_is_alone,
+    .way = renewer_way,
     .alone = renewer_alone,
+    .rounds = renewer_rounds,
+    .round_begin = renewer_round_begin,
+    .rounds_wait = renewer_rounds_wait,
+    .round_over = renewer_round_over,
+    .round_end = renewer_round_end,
     .begin = renewer_begin,
     .add = renewer_add,
     .wait = renewer_wait,

@@ -15,7 +15,7 @@ struct poll {
     const struct question *question;
     void *arg;
     struct votes votes;
-    enum { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED } each[SERVERS_MAX];
+    enum vote each[SERVERS_MAX];
     uint32_t transient; /* failed with an error that ends by itself */
     bool asked_most;    /* most servers were sent the request */
     size_t first_count; /* how many replies of the first server are needed */
@@ -48,6 +48,20 @@ static void poll_send(struct poll *poll, const char *const *words)
 
 /* ---- Counting -------------------------------------------------------------------------------- */
 
+enum vote votes_add(struct votes *votes, const struct question *question, void *arg, size_t server,
+                    const struct answer *answer)
+{
+    const uint32_t it = UINT32_C(1) << (server % SERVERS_MAX);
+    bool failed = answer->status != DLOCK_OK;
+    bool yes = !failed && question->is_yes(arg, server, answer);
+    votes->failed += failed;
+    votes->yes += yes;
+    votes->no += !failed && !yes;
+    votes->said_yes |= yes ? it : 0;
+    votes->said_no |= !failed && !yes ? it : 0;
+    return failed ? VOTE_FAILED : yes ? VOTE_YES : VOTE_NO;
+}
+
 /* Counts the answers that have come since the last call. */
 static void poll_count(struct poll *poll)
 {
@@ -58,16 +72,8 @@ static void poll_count(struct poll *poll)
         if (poll->each[i] != VOTE_NONE || reply == NULL)
             continue;
         struct answer answer = answer_of(poll->env, reply, redis_server(redis, i));
-        bool failed = answer.status != DLOCK_OK;
-        bool yes = !failed && poll->question->is_yes(poll->arg, i, &answer);
-        poll->each[i] = failed ? VOTE_FAILED : yes ? VOTE_YES : VOTE_NO;
-        votes->failed += failed;
-        poll->transient |= (uint32_t)(failed && poll->env->transient) << i;
-        votes->yes += yes;
-        votes->no += !failed && !yes;
-        const uint32_t it = UINT32_C(1) << (i % SERVERS_MAX);
-        votes->said_yes |= yes ? it : 0;
-        votes->said_no |= !failed && !yes ? it : 0;
+        poll->each[i] = votes_add(votes, poll->question, poll->arg, i, &answer);
+        poll->transient |= (uint32_t)(poll->each[i] == VOTE_FAILED && poll->env->transient) << i;
     }
 }
 
@@ -99,8 +105,9 @@ static bool poll_decided(void *arg)
 
 /* ---- What each one answered ------------------------------------------------------------------ */
 
-static const char *poll_word(const struct poll *poll, size_t server)
+static const char *poll_word(const void *arg, size_t server)
 {
+    const struct poll *poll = arg;
     const struct redis *redis = poll->env->redis;
     const redisReply *reply = redis_reply(redis, server, 0); /* NULL: of a distrusted server */
     switch (poll->each[server]) {
@@ -117,13 +124,14 @@ static const char *poll_word(const struct poll *poll, size_t server)
     }
 }
 
-static void poll_say(struct poll *poll)
+void votes_say(struct votes *votes, const struct redis *redis,
+               const char *(*word)(const void *arg, size_t server), const void *arg)
 {
-    char *text = poll->votes.answers;
-    size_t size = sizeof poll->votes.answers;
-    for (size_t i = 0, at = 0; i < poll->votes.servers && at < size; i++)
+    char *text = votes->answers;
+    size_t size = sizeof votes->answers;
+    for (size_t i = 0, at = 0; i < votes->servers && at < size; i++)
         at += (size_t)snprintf(text + at, size - at, "%s%s: %.60s", i > 0 ? ", " : "",
-                               redis_server(poll->env->redis, i), poll_word(poll, i));
+                               redis_server(redis, i), word(arg, i));
 }
 
 static void poll_end(struct poll *poll, const char *const *words)
@@ -148,7 +156,7 @@ static void poll_end(struct poll *poll, const char *const *words)
             redis_keep(env->redis, i, rung_count(words), words, refused);
     }
     if (votes->yes < votes->needed || poll->question->is_decided != NULL)
-        poll_say(poll);
+        votes_say(votes, env->redis, poll_word, poll);
 }
 
 struct votes rung_poll(struct rung_env *env, const struct script *script, const char *const *argv,

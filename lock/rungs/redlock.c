@@ -15,6 +15,7 @@
 #include "redis_rung.h"
 #include "set_token.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -271,11 +272,6 @@ static dlock_status release(struct rung_env *env, struct dlock_hold *hold)
 
 /* ---- Renewal --------------------------------------------------------------------------------- */
 
-struct renewing {
-    uint32_t counted;
-    uint32_t missing; /* servers that have no key */
-};
-
 static bool note_missing(void *arg, size_t server, const struct answer *answer)
 {
     struct renewing *renewing = arg;
@@ -384,38 +380,70 @@ static uint32_t mend(struct rung_env *env, struct dlock_hold *hold, const char *
     return sets;
 }
 
-static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
+/* The first half of a round. The second one, end_renew, follows the votes. */
+static void begin_renew(struct rung_env *env, struct dlock_hold *hold, struct renewing *renewing)
 {
     catch_up(env, hold);
     const struct before before = take_heard(hold);
-    const struct question question = {.is_yes = note_missing,
-                                      .is_decided = is_renewal_certain,
-                                      .hears = hold->quorum,
-                                      .follows = followed(env, hold)};
-    const char *const argv[] = {"1", hold->key, hold->id, ttl, NULL};
-    struct renewing renewing = {.counted = counted_of(hold->servers)};
-    int64_t began_ns = env->now_ns();
-    struct votes votes = rung_poll(env, &lua_redlock_renew, argv, &question, &renewing);
-    size_t yes = size_of(votes.said_yes & renewing.counted);
-    bool renewed = yes >= votes.needed;
-    bool fresh = env->now_ns() - began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
-    settle(hold, renewing.missing & question.follows);
-    take_round(hold, &votes, renewed ? before.joining : 0);
-    uint32_t may_join = heard_from(hold->quorum, HEARD_KEY) | votes.unanswered;
-    if (renewed && fresh)
-        may_join |= mend(env, hold, ttl,
-                         renewing.missing | (before.missing & ~(votes.said_yes | votes.said_no)));
-    hold->renews_ms = (may_join & ~counted_of(hold->servers)) != 0 ? hold->ttl_ms / SOON_PART : 0;
-    if (renewed)
+    renewing->script = &lua_redlock_renew;
+    renewing->argv[0] = "1";
+    renewing->argv[1] = hold->key;
+    renewing->argv[2] = hold->id;
+    renewing->argv[3] = renewing->ttl;
+    renewing->argv[4] = NULL;
+    renewing->question = (struct question){.is_yes = note_missing,
+                                           .is_decided = is_renewal_certain,
+                                           .hears = hold->quorum,
+                                           .follows = followed(env, hold)};
+    renewing->counted = counted_of(hold->servers);
+    renewing->missing = 0;
+    renewing->joining = before.joining;
+    renewing->lacked = before.missing;
+    renewing->began_ns = env->now_ns();
+}
+
+static dlock_status judge_renewal(const struct dlock_hold *hold, const struct renewing *renewing,
+                                  const struct votes *votes)
+{
+    size_t yes = size_of(votes->said_yes & renewing->counted);
+    if (yes >= votes->needed)
         return DLOCK_OK;
-    if (size_of(renewing.counted & ~votes.said_no) < votes.needed)
+    if (size_of(renewing->counted & ~votes->said_no) < votes->needed)
         return fail(DLOCK_LOST, "'%s': a majority of %zu servers has not kept it (%s)", hold->key,
-                    votes.servers, votes.answers);
-    dlock_status status = votes.late + votes.lost > 0 ? DLOCK_UNKNOWN
-                          : votes.failed > 0          ? DLOCK_REFUSED
-                                                      : DLOCK_UNREACHABLE;
+                    votes->servers, votes->answers);
+    dlock_status status = votes->late + votes->lost > 0 ? DLOCK_UNKNOWN
+                          : votes->failed > 0           ? DLOCK_REFUSED
+                                                        : DLOCK_UNREACHABLE;
     return fail(status, "'%s': %zu of %zu servers that kept it renewed it, and %zu are needed (%s)",
-                hold->key, yes, votes.servers, votes.needed, votes.answers);
+                hold->key, yes, votes->servers, votes->needed, votes->answers);
+}
+
+static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
+                              const struct renewing *renewing, const struct votes *votes)
+{
+    const char *ttl = renewing->ttl;
+    dlock_status status = judge_renewal(hold, renewing, votes);
+    bool renewed = status == DLOCK_OK;
+    bool fresh = env->now_ns() - renewing->began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
+    settle(hold, renewing->missing & renewing->question.follows);
+    take_round(hold, votes, renewed ? renewing->joining : 0);
+    uint32_t may_join = heard_from(hold->quorum, HEARD_KEY) | votes->unanswered;
+    if (renewed && fresh)
+        may_join |=
+            mend(env, hold, ttl,
+                 renewing->missing | (renewing->lacked & ~(votes->said_yes | votes->said_no)));
+    hold->renews_ms = (may_join & ~counted_of(hold->servers)) != 0 ? hold->ttl_ms / SOON_PART : 0;
+    return status;
+}
+
+static dlock_status renew(struct rung_env *env, struct dlock_hold *hold, const char *ttl)
+{
+    struct renewing renewing;
+    snprintf(renewing.ttl, sizeof renewing.ttl, "%s", ttl);
+    begin_renew(env, hold, &renewing);
+    struct votes votes =
+        rung_poll(env, renewing.script, renewing.argv, &renewing.question, &renewing);
+    return end_renew(env, hold, &renewing, &votes);
 }
 
 const struct rung_ops rung_redlock = {
@@ -426,5 +454,7 @@ const struct rung_ops rung_redlock = {
     .try_acquire = try_acquire,
     .release = release,
     .renew = renew,
+    .begin_renew = begin_renew,
+    .end_renew = end_renew,
     .resolve = resolve,
 };

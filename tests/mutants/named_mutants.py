@@ -5,6 +5,8 @@ its function."""
 
 REDLOCK = "lock/rungs/redlock.c"
 VOTES = "lock/redis/votes.c"
+ROUNDS = "lock/redis/rounds.c"
+TIMEKEEPER = "lock/timekeeper.c"
 SET_TOKEN = "lock/redis/set_token.c"
 ACQUIRE_LUA = "lock/lua/redlock_acquire.lua"
 TOKEN_LUA = "lock/lua/redlock_token.lua"
@@ -77,7 +79,7 @@ OF_REDLOCK = [
     ("each yes renews the hold, also of a server that does not count", [
         (REDLOCK, "    return size_of(votes->said_yes & renewing->counted) >= votes->needed ||\n",
          "    return votes->yes >= votes->needed ||\n"),
-        (REDLOCK, "    size_t yes = size_of(votes.said_yes & renewing.counted);", "    size_t yes = votes.yes;"),
+        (REDLOCK, "    size_t yes = size_of(votes->said_yes & renewing->counted);", "    size_t yes = votes->yes;"),
         (REDLOCK, "           size_of(renewing->counted & ~votes->said_no) < votes->needed;",
          "           size_of(renewing->counted | ~0U) - votes->no < votes->needed;")],
      "rung_redlock_renewal", "a_server_joins_only_after_a_later_round"),
@@ -89,7 +91,7 @@ OF_REDLOCK = [
      "counted_of(hold->servers) | joining;", "counted_of(hold->servers) | joining | votes->said_yes;",
      "rung_redlock_renewal", "a_server_joins_only_after_a_later_round"),
     ("a server joins though no majority that counts has said yes", REDLOCK,
-     "take_round(hold, &votes, renewed ? before.joining : 0);", "take_round(hold, &votes, before.joining);",
+     "take_round(hold, votes, renewed ? renewing->joining : 0);", "take_round(hold, votes, renewing->joining);",
      "rung_redlock_renewal", "a_server_joins_only_after_a_majority"),
     ("a server that says no goes on counting", REDLOCK,
      "servers_of(counted & ~votes->said_no, setting_of(hold->servers)));",
@@ -112,7 +114,7 @@ OF_REDLOCK = [
      "votes->late > 0               ? FIRST_MS\n", "votes->late > votes->servers               ? FIRST_MS\n",
      "rung_redlock_rounds", "late_grants_are_confirmed_at_once"),
     ("a hold that too few servers have kept is not lost", REDLOCK,
-     "    if (size_of(renewing.counted & ~votes.said_no) < votes.needed)\n        return fail(DLOCK_LOST",
+     "    if (size_of(renewing->counted & ~votes->said_no) < votes->needed)\n        return fail(DLOCK_LOST",
      "    if (false)\n        return fail(DLOCK_LOST", "rung_redlock_renewal", "nothing_is_acquired_again"),
     ("a missing key is set again before a majority has confirmed the hold", REDLOCK,
      "    if (renewed && fresh)\n", "    if (fresh)\n", "rung_redlock_renewal", "nothing_is_acquired_again"),
@@ -123,7 +125,7 @@ OF_REDLOCK = [
      "        if ((setting & it) == 0) {\n", "        if (setting != UINT32_MAX) {\n",
      "rung_redlock_renewal", "a_late_grant_counts_after_a_renewal"),
     ("a renewal on the same connection does not show that a request is over", REDLOCK,
-     "    settle(hold, renewing.missing & question.follows);\n", "",
+     "    settle(hold, renewing->missing & renewing->question.follows);\n", "",
      "rung_redlock_renewal", "a_request_that_was_followed_is_over_at_once"),
     ("another process of the server does not show that a request is over", "lock/redis/redis.c",
      "(node->identity.process != other->process || node->identity.id == other->id);", "node->identity.id == other->id;",
@@ -136,16 +138,58 @@ OF_REDLOCK = [
      "        hold->in_round = true;\n        heap_take(&hold->turn);\n", "        hold->in_round = true;\n",
      "rung_redlock_rounds", "an_extended_hold_is_not_renewed_meanwhile"),
     ("two calls renew a hold at the same time", [
-        ("lock/timekeeper.c", "    while ((timekeeper->busy_with == hold || hold->in_round) && waited == 0)\n",
-         "    while (timekeeper->busy_with == hold && waited == 0)\n"),
-        ("lock/timekeeper.c", "    bool begun = timekeeper->busy_with != hold && !hold->in_round;\n",
-         "    bool begun = timekeeper->busy_with != hold;\n")],
+        ("lock/timekeeper.c", " || hold->in_round || hold->renewal_sent != NULL;\n", " || hold->renewal_sent != NULL;\n")],
      "rung_redlock_rounds", "a_hold_is_extended_once_at_a_time"),
     ("a renewal waits for all servers", VOTES,
      "    poll->votes.decided = poll->question->is_decided != NULL\n",
      "    if (poll->question->is_decided != NULL)\n        return false;\n"
      "    poll->votes.decided = poll->question->is_decided != NULL\n",
      "rung_redlock_rounds", "a_renewal_ends_when_it_is_decided"),
+
+    # ---- Many holds in one write
+    ("each hold is sent by itself, and awaited", TIMEKEEPER,
+     "           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX &&\n",
+     "           renewals->ops->rounds(renewals->renewer) < 1 &&\n",
+     "rung_redlock_many", "one_write_renews_them_all"),
+    ("what becomes due waits for the rounds under way", TIMEKEEPER,
+     "    if (first_due(timekeeper) != NULL) {\n        pthread_mutex_unlock",
+     "    if (first_due(timekeeper) != NULL && !has_rounds(timekeeper)) {\n        pthread_mutex_unlock",
+     "rung_redlock_many", "what_becomes_due_later_does_not_wait"),
+    ("a round sends its script by its name only", ROUNDS,
+     "round->renewing.argv, true);", "round->renewing.argv, false);",
+     "rung_redlock_many", "the_scripts_are_flushed"),
+    ("an answer counts for the oldest round", ROUNDS,
+     "        round_count(round, server, reply);\n",
+     "        round_count(TAILQ_EMPTY(&round->rounds->under_way) ? round : TAILQ_FIRST(&round->rounds->under_way),\n"
+     "                    server, reply);\n",
+     "rung_redlock_many", "each_is_decided_by_its_own_majority"),
+    ("a decided round waits for the others", ROUNDS,
+     "    return !TAILQ_EMPTY(&rounds->over);\n",
+     "    return TAILQ_EMPTY(&rounds->under_way);\n",
+     "rung_redlock_many", "a_decided_hold_does_not_wait_for_others"),
+    ("a round waits for all servers", ROUNDS,
+     "        (round->awaited == 0 || renewing->question.is_decided(renewing, &round->votes)))\n",
+     "        (round->awaited == 0 || renewing == NULL))\n",
+     "rung_redlock_many", "a_silent_server_is_heard_later"),
+    ("a round that has lost an answer waits for it", ROUNDS,
+     "    round->asks[server] = NULL;\n    round->awaited--;\n",
+     "    if (reply == NULL)\n        return;\n    round->asks[server] = NULL;\n    round->awaited--;\n",
+     "rung_redlock_many", "the_answers_of_two_are_lost"),
+    ("what comes after the round is not heard", ROUNDS,
+     "    hearing_end(&ask->hearing, ask->redis, round == NULL ? reply : NULL);\n",
+     "    hearing_end(&ask->hearing, ask->redis, NULL);\n",
+     "rung_redlock_many", "a_silent_server_is_heard_later"),
+    ("the late answers of a round are taken for those of a later one", "lock/redis/redis.c",
+     "    node_await_late(node, late, 0);\n    return true;\n",
+     "    node_await_late(node, late, node->behind > 1);\n    return true;\n",
+     "rung_redlock_many", "each_is_decided_by_its_own_majority"),
+    ("dlock_extend does not wait for the round under way", TIMEKEEPER,
+     " || hold->in_round || hold->renewal_sent != NULL;\n", " || hold->in_round;\n",
+     "rung_redlock_many", "extended_while_its_round_is_under_way"),
+    ("a round ends a hold that was released meanwhile", TIMEKEEPER,
+     "    leave_renewals(timekeeper, hold);\n    hold->watched = false;\n",
+     "    heap_take(&hold->turn);\n    hold->watched = false;\n",
+     "rung_redlock_many", "released_while_its_round_is_under_way"),
 
     # ---- What is left to do
     ("a late server is disconnected", "lock/redis/redis.c",
