@@ -13,6 +13,8 @@
 #define BARE_MS "600000" /* the keys' time to live before they are renewed */
 
 static struct record *events;
+/* A renewal may fail as long as the timekeeper is not connected to all servers. */
+static uint64_t failed_before;
 static dlock_client *client;
 static dlock *locks[HOLDS];
 static dlock_hold *holds[HOLDS];
@@ -110,6 +112,7 @@ static void hold_many(void)
         counted_by(holds[i], 3);
     eventually(pool_is_quiet());
     renew_on_all();
+    failed_before = stats_of(client).renewals_failed;
 }
 
 static void release(size_t hold)
@@ -132,7 +135,7 @@ static void end_many(void)
 
 static void assert_nothing_failed(void)
 {
-    assert_int_equal(stats_of(client).renewals_failed, 0);
+    assert_int_equal(stats_of(client).renewals_failed, failed_before);
     assert_int_equal(stats_of(client).lost, 0);
 }
 
