@@ -4,7 +4,6 @@
  * its own answers.
  */
 #include "extender.h"
-#include "heard.h"
 #include "redlock_stage.h"
 
 #include <stdio.h>
@@ -14,6 +13,8 @@
 #define BARE_MS "600000" /* the keys' time to live before they are renewed */
 
 static struct record *events;
+/* A renewal may fail as long as the timekeeper is not connected to all servers. */
+static uint64_t failed_before;
 static dlock_client *client;
 static dlock *locks[HOLDS];
 static dlock_hold *holds[HOLDS];
@@ -111,6 +112,7 @@ static void hold_many(void)
         counted_by(holds[i], 3);
     eventually(pool_is_quiet());
     renew_on_all();
+    failed_before = stats_of(client).renewals_failed;
 }
 
 static void release(size_t hold)
@@ -133,7 +135,7 @@ static void end_many(void)
 
 static void assert_nothing_failed(void)
 {
-    assert_int_equal(stats_of(client).renewals_failed, 0);
+    assert_int_equal(stats_of(client).renewals_failed, failed_before);
     assert_int_equal(stats_of(client).lost, 0);
 }
 
@@ -280,24 +282,28 @@ static void the_answers_of_two_are_lost(void **state)
     end_many();
 }
 
-/* Its answers come after the rounds, and each is noted for its own hold. */
+/* A round of all that is decided without server 2. */
+static void renew_without_2(void)
+{
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    all_are_due();
+    eventually(proxy_done(proxies[2]) && renewed() == HOLDS);
+}
+
+/* Its answers come after the rounds, and each is noted for its own hold: before the next round. */
 static void a_silent_server_is_heard_later(void **state)
 {
     (void)state;
     hold_many();
     ask_key(2, "DEL", 5);
-    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
-    all_are_due();
-    eventually(proxy_done(proxies[2]) && renewed() == HOLDS);
+    renew_without_2();
     for (size_t i = 0; i < HOLDS; i++)
-        assert_int_equal(heard_from(holds[i]->quorum, HEARD_NONE), 0);
+        assert_int_equal(holds[i]->servers & 0xffff, 7);
     proxy_let_go(proxies[2]);
-    ask_key(0, "DEL", 6); /* so a round of this one is not decided without server 2 */
-    all_are_due();
-    eventually(renewed() == HOLDS);
+    renew_without_2();
     for (size_t i = 0; i < HOLDS; i++)
-        if (i != 5)
-            counted_by(holds[i], 3);
+        assert_int_equal(holds[i]->servers & 0xffff, i == 5 ? 3 : 7);
+    proxy_let_go(proxies[2]);
     assert_nothing_failed();
     eventually(dlock_extend(holds[5]) == DLOCK_OK && ask_key(2, "EXISTS", 5) == 1);
     end_many();
