@@ -119,11 +119,14 @@ void unknown_list(struct item *item, char *text, size_t size)
     for (size_t i = 0; i < listed && used < size; i++) {
         bool last = i + 1 == item->unknown_count;
         used += (size_t)snprintf(text + used, size - used, "%s%lld",
-                                 i == 0 ? "" : last ? " and " : ", ", (long long)item->unknowns[i]);
+                                 i == 0 ? ""
+                                 : last ? " and "
+                                        : ", ",
+                                 (long long)item->unknowns[i]);
     }
     if (used < size)
-        used += (size_t)snprintf(text + used, size - used, " unit%s",
-                                 item->unknown == 1 ? "" : "s");
+        used +=
+            (size_t)snprintf(text + used, size - used, " unit%s", item->unknown == 1 ? "" : "s");
     if (listed < item->unknown_count && used < size)
         snprintf(text + used, size - used, " and of %zu more", item->unknown_count - listed);
 }

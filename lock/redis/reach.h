@@ -80,7 +80,7 @@ struct server {
     enum health told;                        /* as reported, the refusals below included */
     unsigned wakeups_refused;                /* the kinds of wake-ups that it refuses, a bit each */
     char wakeups_refused_reason[REASON_MAX]; /* of the latest refusal */
-    bool named_twice;            /* that was reported */
+    bool named_twice;                        /* that was reported */
     int64_t identity_refused_ns; /* CLOCK_MONOTONIC: when CLIENT ID or INFO was refused; 0: never */
     int64_t kill_refused_ns;     /* the same for CLIENT KILL */
 };
