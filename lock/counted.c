@@ -54,12 +54,13 @@ static void counted_granted(struct acquiring *a)
     (void)a;
 }
 
-/* Releases in the background, because other waiters may need this thread for their answers. */
+/* The owner's other holds learn how long the key may now live. What nothing else releases is
+ * released in the background, because other waiters may need this thread for their answers. */
 static void counted_unusable(struct acquiring *a)
 {
-    if (a->hold->depth > 1 && (a->lock->ops->traits & TRAIT_SHARED) == 0)
+    if (a->hold->depth > 1)
         owner_note_nested(a->hold);
-    else
+    if (a->hold->depth == 1 || (a->lock->ops->traits & TRAIT_SHARED) != 0)
         cleanup_release_name(a->hold, a->hold->depth);
 }
 

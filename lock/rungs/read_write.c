@@ -48,7 +48,8 @@ static dlock_status take_acquire(struct dlock_hold *hold, const struct answer *a
         hold->token = (uint64_t)answer->integer;
         return DLOCK_OK;
     }
-    int64_t again_ms = busy->no_publish ? answer->reply->element[0]->integer : -answer->integer;
+    int64_t again_ms = busy->no_publish ? answer->reply->element[0]->integer
+                                        : -max_ns(answer->integer, -AGAIN_MS_MAX);
     busy->kind = WAIT_CHANNEL;
     busy->again_ms = again_ms <= AGAIN_MS_MAX ? again_ms : AGAIN_MS_MAX;
     strcpy(busy->source, hold->beside[FREE]);

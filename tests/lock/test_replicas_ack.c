@@ -530,6 +530,27 @@ static void a_nested_acquire_that_too_few_confirm(void **state)
     stage_clear(&stage);
 }
 
+/* It gave the key a longer time than the outer hold had. Whoever releases that late frees the lock. */
+static void a_longer_nested_acquire_that_too_few_confirm(void **state)
+{
+    const struct dlock_rung *rung = *state;
+    struct dlock_want want = {.size = sizeof want, .owner_id = OWNER, .ttl_ms = 1000};
+    struct stage stage;
+    dlock_hold *inner;
+    stage_needs(&stage, rung->name, DLOCK_REPLICAS_ALL);
+    dlock_hold *outer = wanted(stage.lock, want);
+    freeze(2);
+    want.ttl_ms = 600000;
+    assert_status(dlock_acquire(stage.lock, &want, &inner), REFUSED);
+    assert_says(dlock_error(), TOO_FEW);
+    eventually(!dlock_valid(outer));
+    assert_status(dlock_release(outer, NULL), LOST);
+    eventually(exists() == 0);
+    thaw(2);
+    works(&stage);
+    stage_clear(&stage);
+}
+
 static void a_second_reader(void **state)
 {
     struct stage stage;
@@ -917,6 +938,7 @@ int main(void)
         SCENARIO(an_acquire_whose_reply_is_lost, EACH_SOUND),
         SCENARIO(a_stale_replica_is_promoted, ONCE),
         SCENARIO(a_nested_acquire_that_too_few_confirm, EACH_NESTED_ASKS),
+        SCENARIO(a_longer_nested_acquire_that_too_few_confirm, EACH_NESTED_ASKS),
         SCENARIO(a_second_reader, ONCE),
         SCENARIO(a_hand_off_relies_on_what_was_confirmed, ONCE),
         SCENARIO(a_release_that_keeps_the_lock, ONCE),
