@@ -330,7 +330,8 @@ static bool set_urls(struct config *config, const char *from, const char *list,
             free(url);
             return config_wrong(error, "%s: %s", from,
                                 has_comma ? "a comma is followed by no URL; give each server with "
-                                            "its scheme, as in redis://a,redis://b,redis://c"
+                                            "its scheme and without blanks, as in "
+                                            "redis://a,redis://b,redis://c"
                                           : why);
         }
         if (config->lock_url_count < LOCK_SERVERS_MAX)
@@ -350,9 +351,11 @@ static bool set_urls(struct config *config, const char *from, const char *list,
         return true;
     char name[STOCK_SERVERS_MAX + 1];
     stock_server_name(twin, name);
-    return config_wrong(error,
-                        "%s: %s is given twice, and would count as two servers; give each one once",
-                        from, name);
+    return config_wrong(
+        error,
+        "%s: %s is given twice, and would count as two servers; give each one once, "
+        "with one database",
+        from, name);
 }
 
 static size_t scheme_size(const char *url)

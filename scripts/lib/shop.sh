@@ -29,6 +29,7 @@ SHOP_OPTIONS=()    # inventoryd's
 
 SHOP_STARTER=${LADDER_STARTER:-scripts/shop up} # what the user called: scripts/demo and scripts/prove say it
 unset LADDER_STARTER
+[[ $SHOP_STARTER == "scripts/shop up" ]] || PROGRAM=${SHOP_STARTER#scripts/} # whose options they are
 SHOP_NAMES=abcdefghijklmnop
 # Options of inventoryd that the shop sets itself, and the reason that a user who gives one reads.
 declare -A SHOP_OWN_OPTIONS=(

@@ -206,11 +206,14 @@ def test_a_busy_port_is_told(place):
     (["--lock", "redlock,watchdog", "--kill"], "--kill needs servers that may die"),
     (["--sentinel", "--lock", "redlock"], "--sentinel is one group, and --lock redlock needs independent servers"),
     (["--lock"], "--lock needs a value"),
+    (["--port", "70000"], "--port is \"70000\""),
+    (["--lock", "redlock", "--lock-count", "4"], "--lock-count is \"4\""),
+    (["--port", "8888", "--redis-port", "8888"], "would both be port 8888"),
 ])
 def test_a_wrong_option_is_refused_before_anything_is_done(place, words, told):
     demo = place.demo(*words)
     assert demo.code == 2, demo
-    assert told in demo.err, demo
+    assert demo.err.startswith("demo: ") and told in demo.err, demo
     assert not place.state.exists()
 
 

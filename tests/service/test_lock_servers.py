@@ -60,6 +60,8 @@ def refused(*flags, **environment):
     ("redis://a,redis://b,redis://A:6379/3", "A:6379/3 is given twice, and would count as two"),
     ("redis://a,redis://b,redis://user:secret@a", "a:6379/0 is given twice"),
     ("unix:/a,redis://b,unix:///a?db=2", "unix:/a?db=2 is given twice"),
+    ("redis://a,redis://b,redis://a/1", "give each one once, with one database"),
+    ("redis://a, redis://b,redis://c", "with its scheme and without blanks"),
     ("redis://a,redis://b,http://c", "a comma is followed by no URL; give each server with its scheme"),
     ("redis://a,redis://b,rediss://c", "needs TLS"),
     ("redis://a,redis://b,redis://c,", "a comma is followed by no URL"),
