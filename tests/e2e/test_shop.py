@@ -248,7 +248,7 @@ def test_a_wrong_verb_is_refused(place):
     for words in ([], ["start"]):
         answer = place.run(SCRIPTS / "shop", *words)
         assert answer.code == 2
-        assert "up, restart, down or status" in answer.err
+        assert "up, check, restart, down or status" in answer.err
     assert place.run(SCRIPTS / "shop", "down", "--instance", "2").code == 2
 
 
