@@ -845,9 +845,9 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * connection's server. So it differs after a fail-over, although a promoted replica has the
  * value. On `redlock` all servers of the lock have one value, under the key `dlock:identity:set`,
  * and want.token asks for it. A majority of them told it with their grants. If no majority that
- * grants the lock has the same value, they get a new one: after one of them has lost its memory,
- * and after servers were away, one while the value was made and another one later. "": not wanted,
- * or the server did not tell it (Redis before version 7, or it refuses SET on that key); or, on
+ * grants the lock has the same value, they get a new one. So it changes after one of them has lost
+ * its memory. It may also change if one was away while the value was made, and another one is
+ * later. "": not wanted, or the server did not tell it (Redis before version 7, or it refuses SET on that key); or, on
  * rungs with hand-off, the acquire that got the grant did not want it.
  * At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);

@@ -530,7 +530,7 @@ static void a_nested_acquire_that_too_few_confirm(void **state)
     stage_clear(&stage);
 }
 
-/* It gave the key a longer time than the outer hold had. The late release of that frees the lock. */
+/* It gave the key a longer time than the outer hold had. The late release of that one frees it. */
 static void a_longer_nested_acquire_that_too_few_confirm(void **state)
 {
     const struct dlock_rung *rung = *state;
