@@ -847,8 +847,8 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * and want.token asks for it. A majority of them told it with their grants. If no majority that
  * grants the lock has the same value, they get a new one. So it changes after one of them has lost
  * its memory. It may also change if one was away while the value was made, and another one is
- * later. "": not wanted, or the server did not tell it (Redis before version 7, or it refuses SET on that key); or, on
- * rungs with hand-off, the acquire that got the grant did not want it.
+ * later. "": not wanted, or the server did not tell it (Redis before version 7, or it refuses SET
+ * on that key); or, on rungs with hand-off, the acquire that got the grant did not want it.
  * At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 
