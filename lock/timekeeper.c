@@ -443,6 +443,7 @@ static void begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     pthread_mutex_lock(&timekeeper->mutex);
     if (renewal != NULL) {
         *renewal = (struct renewal){.hold = hold, .sent_ns = sent_ns, .ttl_ms = ttl_ms};
+        renewals_drop(hold);
         hold->renewal_sent = renewal;
     } else {
         timekeeper_conclude(timekeeper, &failed);
@@ -745,7 +746,8 @@ void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold
 {
     pthread_mutex_lock(&timekeeper->mutex);
     hold->in_round = false;
-    if (!timekeeper_has_turn(timekeeper, hold))
+    /* A renewal that began before `in_round` was left sets the next turn itself. */
+    if (!timekeeper_is_in_round(timekeeper, hold) && !timekeeper_has_turn(timekeeper, hold))
         retry_at(timekeeper, hold, timekeeper->client->now_ns());
     wake_at(timekeeper, next_moment(timekeeper));
     pthread_cond_broadcast(&timekeeper->idle);
