@@ -4,9 +4,10 @@
  * is [enter, exit): one that enters at the nanosecond of another's exit does not overlap it.
  *
  * Sections are sorted by lock and enter. So one pass finds all overlaps, with a min-heap of the
- * sections that are still inside, the first to end on top. If the stock compares tokens, a section
- * whose lock another one has taken over does no harm unless it wrote. There, two that overlap are a
- * fault only if both sold. Sections whose times prove nothing are left out.
+ * sections that are still inside, the first to end on top. If the stock compares tokens, overlaps
+ * are only counted: a holder that is frozen stays inside, and does no harm unless its write came
+ * between another one's read and write. check_fencing.c finds that by the stocks. Sections whose
+ * times prove nothing are left out.
  */
 #include "check.h"
 #include "memory.h"
@@ -122,8 +123,7 @@ static void exclusion_enter(struct tally *tally, struct inside *inside, struct s
         inside->last_exclusive_to_end = section;
 }
 
-/* sold_only: only sections that sold count. */
-static struct tally exclusion_pass(const struct run *run, bool sold_only)
+static struct tally exclusion_pass(const struct run *run)
 {
     struct inside inside = {.heap = memory_new(run->by_lock_count, sizeof *inside.heap)};
     struct tally tally = {.overlaps = 0};
@@ -131,14 +131,14 @@ static struct tally exclusion_pass(const struct run *run, bool sold_only)
     for (size_t i = 0; i < run->by_lock_count; i++) {
         struct section *section = run->by_lock[i];
         int64_t enter_ns = section->at_ns[STAGE_ENTER];
-        if ((sold_only && !section->sold) || !run_is_timed(run, section))
+        if (!run_is_timed(run, section))
             continue;
         if (section->lock != lock)
             inside.count = inside.exclusive = 0;
         lock = section->lock;
         while (inside.count > 0 && inside.heap[0]->ended_ns <= enter_ns)
             exclusion_pop(&inside);
-        if (!sold_only && conflict_of(&inside, section) != NULL)
+        if (conflict_of(&inside, section) != NULL)
             mark_overlapped(run, &inside, i);
         exclusion_enter(&tally, &inside, section);
     }
@@ -148,14 +148,12 @@ static struct tally exclusion_pass(const struct run *run, bool sold_only)
 
 void check_exclusion(struct run *run)
 {
-    struct tally tally = exclusion_pass(run, false);
+    const struct tally tally = exclusion_pass(run);
+    const struct collision first = tally.first;
     run->counts.overlaps = tally.overlaps;
     run->counts.max_parallel = tally.max_parallel;
     run->meeting = tally.meeting;
-    if (is_fenced(run))
-        tally = exclusion_pass(run, true);
-    struct collision first = tally.first;
-    if (first.first == NULL)
+    if (first.first == NULL || is_fenced(run))
         return;
     const char *lock = names_text(&run->locks, first.first->lock);
     findings_add(&run->findings, RESULT_OVERLAP,

@@ -6,8 +6,14 @@
  * before it.
  *
  * If the stock compares tokens, each accepted write must have met the stock that its section had
- * read. Then no other write came between. Readers that share a lock may overtake each other. A
+ * read. Then no other write came between. The tokens of those that sold grow with the writes, in
+ * the order that the stocks show, or the stamps. One that was frozen before it entered has an old
+ * token, and did no harm if it sold nothing. Readers that share a lock may overtake each other. A
  * section that only reads takes no harm from a later write.
+ *
+ * A stock that compares tokens has an epoch: which lock its tokens are of. If the lock's server
+ * comes back empty, and its clock is behind, the tokens begin again further down. So the epochs are
+ * compared first. Without a recorded epoch it is 0.
  */
 #include "check.h"
 #include "memory.h"
@@ -30,23 +36,46 @@ static int by_end(const void *a, const void *b)
     return (one_ns > two_ns) - (one_ns < two_ns);
 }
 
+/* Above 0: the token of `one` is newer. */
+static int fencing_compare(const struct section *one, const struct section *two)
+{
+    if (one->epoch != two->epoch)
+        return one->epoch < two->epoch ? -1 : 1;
+    return (one->token > two->token) - (one->token < two->token);
+}
+
 static int by_token(const void *a, const void *b)
 {
     const struct section *one = *(const struct section *const *)a;
     const struct section *two = *(const struct section *const *)b;
     if (one->lock != two->lock)
         return one->lock < two->lock ? -1 : 1;
-    return (one->token > two->token) - (one->token < two->token);
+    return fencing_compare(one, two);
 }
 
-/* The sections that have a token and times that are proof, in the order of their enter. */
-static struct section **with_tokens(const struct run *run, size_t *count)
+/* From the highest stock that a write left to the lowest: a stock that only falls was written in
+ * this order. */
+static int by_stock(const void *a, const void *b)
+{
+    const struct section *one = *(const struct section *const *)a;
+    const struct section *two = *(const struct section *const *)b;
+    if (one->item != two->item)
+        return one->item < two->item ? -1 : 1;
+    if (one->stock_after != two->stock_after)
+        return one->stock_after > two->stock_after ? -1 : 1;
+    return fencing_compare(one, two);
+}
+
+/* The sections that have a token and times that are proof, in the order of their enter. sold_only:
+ * those of them that sold. */
+static struct section **with_tokens(const struct run *run, bool sold_only, size_t *count)
 {
     struct section **list = memory_new(run->by_lock_count, sizeof *list);
     *count = 0;
     for (size_t i = 0; i < run->by_lock_count; i++) {
-        if (run->by_lock[i]->token > 0 && run_is_timed(run, run->by_lock[i]))
-            list[(*count)++] = run->by_lock[i];
+        struct section *section = run->by_lock[i];
+        if (section->token > 0 && run_is_timed(run, section) && (section->sold || !sold_only))
+            list[(*count)++] = section;
     }
     return list;
 }
@@ -60,13 +89,16 @@ static bool was_over(const struct section *one, const struct section *two)
 
 static void take_newest(const struct section **newest, const struct section *section)
 {
-    if (*newest == NULL || (*newest)->lock != section->lock || (*newest)->token < section->token)
+    if (*newest == NULL || (*newest)->lock != section->lock ||
+        fencing_compare(*newest, section) < 0)
         *newest = section;
 }
 
-static void check_growth(struct run *run, struct section **entered, struct section **ended,
-                         size_t count)
+static void check_growth(struct run *run)
 {
+    size_t count = 0;
+    struct section **entered = with_tokens(run, is_fenced(run), &count);
+    struct section **ended = with_tokens(run, is_fenced(run), &count);
     /* The newest tokens of the sections that are over: of all, and of the exclusive ones. */
     const struct section *newest[2] = {NULL, NULL};
     const struct section *example[2] = {NULL, NULL};
@@ -83,11 +115,13 @@ static void check_growth(struct run *run, struct section **entered, struct secti
         }
         const struct section *before = newest[entered[i]->shared];
         if (before == NULL || before->lock != entered[i]->lock ||
-            before->token < entered[i]->token || times++ > 0)
+            fencing_compare(before, entered[i]) < 0 || times++ > 0)
             continue;
         example[0] = before;
         example[1] = entered[i];
     }
+    free(ended);
+    free(entered);
     if (times > 0)
         findings_add(&run->findings, RESULT_OVERLAP,
                      "tokens that did not grow: %lld; first: "
@@ -106,12 +140,46 @@ static bool only_fell(const struct run *run, const struct section *section)
            section->at_ns[STAGE_WRITE] < run->items[section->item].restocked_ns;
 }
 
+/* The sales of a stock that compares tokens. Of sections that were inside together the stamps do
+ * not tell who wrote first; the stocks do. */
+static void check_sales(struct run *run)
+{
+    const struct section *newest = NULL;
+    const struct section *example[2] = {NULL, NULL};
+    long long times = 0;
+    size_t count = 0;
+    struct section **sold = with_tokens(run, true, &count);
+    qsort(sold, count, sizeof *sold, by_stock);
+    for (size_t i = 0; i < count; i++) {
+        if (!only_fell(run, sold[i]) || sold[i]->left_denied)
+            continue;
+        if (newest == NULL || newest->item != sold[i]->item ||
+            fencing_compare(newest, sold[i]) < 0) {
+            newest = sold[i];
+        } else if (newest->stock_after > sold[i]->stock_after && times++ == 0) {
+            example[0] = newest;
+            example[1] = sold[i];
+        }
+    }
+    free(sold);
+    if (times > 0)
+        findings_add(&run->findings, RESULT_OVERLAP,
+                     "writes accepted with a token older than that of an earlier write: %lld; "
+                     "first: request %.60s left %lld with token %lld, after request %.60s had left "
+                     "%lld with token %lld",
+                     times, run_request_id(run, example[1]->request),
+                     (long long)example[1]->stock_after, (long long)example[1]->token,
+                     run_request_id(run, example[0]->request), (long long)example[0]->stock_after,
+                     (long long)example[0]->token);
+}
+
 /* Whether the newer holder was granted the lock before the write of `old`, and read the stock from
  * before that write. */
 static bool is_stale(const struct run *run, const struct section *old, const struct section *newer)
 {
     return only_fell(run, old) && !run_only_reads(run, newer) && !old->left_denied &&
-           newer->lock == old->lock && newer->item == old->item && newer->token > old->token &&
+           newer->lock == old->lock && newer->item == old->item &&
+           fencing_compare(newer, old) > 0 &&
            newer->at_ns[STAGE_GRANTED] < old->at_ns[STAGE_WRITE] &&
            newer->stock_before != NOT_KNOWN && newer->stock_before > old->stock_after;
 }
@@ -129,8 +197,10 @@ static int64_t *find_earliest(struct section *const *tokens, size_t count)
     return earliest;
 }
 
-static void check_writes(struct run *run, struct section **tokens, size_t count)
+static void check_writes(struct run *run)
 {
+    size_t count = 0;
+    struct section **tokens = with_tokens(run, false, &count);
     const struct section *example[2] = {NULL, NULL};
     long long times = 0;
     qsort(tokens, count, sizeof *tokens, by_token);
@@ -150,6 +220,7 @@ static void check_writes(struct run *run, struct section **tokens, size_t count)
         }
     }
     free(earliest);
+    free(tokens);
     if (times > 0)
         findings_add(
             &run->findings, RESULT_OVERLAP,
@@ -216,21 +287,16 @@ static void check_tokens(struct run *run)
 
 void check_fencing(struct run *run)
 {
-    size_t count = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         if (run->requests[i].reason == REASON_STALE_TOKEN)
             run->counts.token_refusals++;
     }
-    struct section **entered = with_tokens(run, &count);
-    struct section **sorted = with_tokens(run, &count);
-    if (count > 0) {
-        check_growth(run, entered, sorted, count);
-        check_writes(run, sorted, count);
-    }
+    check_growth(run);
+    check_writes(run);
     if (needs_tokens(run))
         check_tokens(run);
-    if (is_fenced(run))
+    if (is_fenced(run)) {
         check_reads(run);
-    free(sorted);
-    free(entered);
+        check_sales(run);
+    }
 }

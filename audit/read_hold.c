@@ -152,7 +152,9 @@ static bool read_stock(struct reader *reader, struct record *record, struct sect
 {
     struct request *request = &reader->run->requests[record->request];
     if (!json_int(record->json, "stock_before", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX,
-                  &section->stock_before, record->error))
+                  &section->stock_before, record->error) ||
+        !json_int(record->json, "epoch", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &section->epoch,
+                  record->error))
         return false;
     if (request->reads) {
         set_outcome(reader, record, OUTCOME_READ);

@@ -232,6 +232,7 @@ struct section {
     int64_t at_ns[STAGE_COUNT]; /* NOT_STAMPED if not recorded */
     int64_t ended_ns;           /* its exit, otherwise the last time at which it surely lasted */
     int64_t token;              /* 0 if there is none */
+    int64_t epoch;              /* of the stock, when it was read; 0 if there is none */
     int64_t stock_before;       /* what `read` stated; NOT_KNOWN */
     int64_t stock_after;
     int64_t unit; /* the lowest unit that was sold */
@@ -257,7 +258,7 @@ struct sale {
     int64_t t_ns; /* of the write; INT64_MAX if unknown */
 };
 
-_Static_assert(sizeof(struct request) <= 120 && sizeof(struct section) <= 120,
+_Static_assert(sizeof(struct request) <= 120 && sizeof(struct section) <= 128,
                "a run has millions of them");
 
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };

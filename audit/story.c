@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "story.h"
 
+#include "check.h"
 #include "strip.h"
 
 #include <stdarg.h>
@@ -131,9 +132,10 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
                   called(run, scene, was_refused(run, scene->first) ? scene->first : scene->second,
                          false, name));
     else if (scene->first->sold && scene->second->sold)
-        story_add(story,
-                  "Units %lld and %lld are different ones, this time: nothing kept the two apart.",
-                  (long long)scene->first->unit, (long long)scene->second->unit);
+        story_add(story, "Units %lld and %lld are different ones%s.", (long long)scene->first->unit,
+                  (long long)scene->second->unit,
+                  is_fenced(run) ? ": the stock compares tokens"
+                                 : ", this time: nothing kept the two apart");
     else
         story_add(story, "No unit was sold twice by these two, but nothing kept them apart.");
 }

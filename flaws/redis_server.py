@@ -102,6 +102,12 @@ class Redis:
         with contextlib.closing(Connection(self.port)) as connection:
             return connection(*words)
 
+    def is_confirmed(self, replicas=2):
+        """Whether so many replicas have all that it was sent up to now. WAIT is about its own connection's writes, so
+        there is one."""
+        with contextlib.closing(Connection(self.port)) as connection:
+            return connection("SET", "replicated", 1, "PX", 1) == "OK" and connection("WAIT", replicas, 1000) >= replicas
+
     @property
     def lives(self):
         return self.process.poll() is None

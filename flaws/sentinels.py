@@ -112,11 +112,6 @@ class Group:
         wait_until(is_over, "there is another master")
         return self.named()
 
-    def rejoin(self, node):
-        """After the node was killed or frozen."""
-        node.restart("--replicaof", "127.0.0.1", str(self.port_of(self.named())))
-        self.await_ready()
-
     def end(self):
         for one in self.watchers + self.nodes:
             one.kill()

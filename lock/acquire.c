@@ -133,11 +133,12 @@ static dlock_status give_back_late(struct acquiring *a)
     return fail(DLOCK_BUSY, "the reply took longer than the time to live");
 }
 
-/* Too few replicas confirmed that the lock was granted. */
+/* Too few replicas confirmed that the lock was granted, or its server has no identity. */
 static dlock_status give_back_unconfirmed(struct acquiring *a)
 {
+    const char *when = a->lock->rung.flawed ? "" : " in the background";
     give_back(a);
-    return fail(a->exchange.status, "%s; the lock is released", a->exchange.why);
+    return fail(a->exchange.status, "%s; the lock is released%s", a->exchange.why, when);
 }
 
 /* Calls ops->acquired. If it fails, the lock is released. */
@@ -157,16 +158,19 @@ static dlock_status acquire_granted(struct acquiring *a)
 {
     struct dlock_hold *hold = a->hold;
     int64_t sent_ns = a->exchange.sent_ns;
+    int64_t counts_ns = a->exchange.counts_ns != 0 ? a->exchange.counts_ns : sent_ns;
     dlock_status status = begin_hold(a);
     if (status != DLOCK_OK)
         return status;
+    hold_set_end(hold, sent_ns);
+    int64_t ttl_ms = renewal_ms(hold, counts_ns);
     if (a->lock->rung.expires) {
-        hold->valid_until_ns = validity_end_ns(sent_ns, hold->ttl_ms);
+        hold->valid_until_ns = validity_end_ns(counts_ns, ttl_ms);
         if (!dlock_valid(hold))
             return give_back_late(a);
     }
     a->lock->holding->granted(a);
-    if (!acquire_keep(a, sent_ns, sent_ns, hold->ttl_ms))
+    if (!acquire_keep(a, sent_ns, counts_ns, ttl_ms))
         return lost_meanwhile(a);
     if (a->wait.missed_wakeup)
         add_one(&a->lock->client->missed_wakeups);

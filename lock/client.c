@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define REPLICAS_MOST 1000
@@ -120,19 +121,28 @@ static void client_free(struct dlock_client *client)
     free(client);
 }
 
+/* An engine is of a package of its own, and shares the library's private structures. */
+static dlock_status check_engine(const struct dlock_engine *engine)
+{
+    if (strcmp(engine->version, DLOCK_VERSION) == 0)
+        return DLOCK_OK;
+    return fail(DLOCK_INVALID,
+                "options.engine is of version %s, and libdlock of " DLOCK_VERSION
+                "; install both of one version",
+                engine->version);
+}
+
 static dlock_status open_engine(struct dlock_client *client)
 {
     struct dlock_options *options = &client->options;
     const char *const *urls = options->servers;
     size_t count = options->server_count;
     if (count == 0) {
-        urls = &engine_redis.fallback_url;
+        urls = &client->engine->fallback_url;
         count = 1;
     }
     options->servers = NULL;
-    client->engine = engine_for(urls, count);
-    dlock_status status =
-        client->engine != NULL ? client->engine->open(client, urls, count) : DLOCK_INVALID;
+    dlock_status status = client->engine->open(client, urls, count);
     options->sentinel_user = options->sentinel_password = NULL; /* they are the caller's */
     return status;
 }
@@ -149,10 +159,13 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     dlock_status status = struct_take(&made->options, sizeof made->options, options, "options");
     if (status == DLOCK_OK)
         status = check_options(&made->options);
+    if (status == DLOCK_OK && made->options.engine != NULL)
+        status = check_engine(made->options.engine);
     if (status != DLOCK_OK) {
         free(made);
         return status;
     }
+    made->engine = made->options.engine != NULL ? made->options.engine : &engine_redis;
     made->now_ns = boot_ns;
     made->closes_ns = INT64_MAX;
     made->fork_generation = fork_generation();

@@ -67,7 +67,7 @@ struct dlock {
 
 struct dlock_client {
     struct dlock_options options; /* with the defaults filled in; no server, no login is kept */
-    const struct engine *engine;
+    const struct dlock_engine *engine;
     void *engine_state; /* the engine's data for this client */
     struct timekeeper timekeeper;
     struct loop loop;

@@ -144,9 +144,10 @@ extern "C" {
  * server of `redlock` has `dlock:identity:set` (string), without a time to live, too. Every other
  * key has a time to live of at most a day. Keys of the flawed rungs may have none. The library
  * never changes a key that holds a value of another type: the call answers WRONG_TYPE, and
- * dlock_error() names the key. On `redlock` a server with such a key has no vote. A key of the
- * right type that the library did not write counts as another holder's lock: the call answers BUSY
- * or TIMED_OUT, and only dlock_break changes it.
+ * dlock_error() names the key. On `redlock` a server with such a key has no vote. If keys of tokens
+ * or identities leave no majority, the call answers REFUSED, and dlock_error() names one. A key of
+ * the right type that the library did not write counts as another holder's lock: the call answers
+ * BUSY or TIMED_OUT, and only dlock_break changes it.
  *
  * Some flawed rungs make exceptions, which are their flaws. A rejected acquire of `setnx_multi`
  * sets a time to live on the key, even if it is of another type. One of `reentrant_getset`
@@ -168,7 +169,8 @@ extern "C" {
  *   rung keeps it on one.
  * - Failover. Redis acknowledges before it replicates. A promoted replica may not know the lock,
  *   nor may a server that restarts without its last writes. Then another client acquires it while
- *   the first hold is still valid. dlock_options.replicas_ack makes that rarer. And `fair` gives
+ *   the first hold is still valid. dlock_options.replicas_ack makes that rarer. Or it does not know
+ *   a release: then the lock stays held for its time to live. And `fair` gives
  *   one token twice if the server restarts within grant_ms and loses a grant that was used.
  * - The server's clock. Redis ends a time to live by its own wall clock. If that clock jumps
  *   forward, the server frees the lock while its hold is still valid.
@@ -280,6 +282,7 @@ typedef struct dlock dlock;
 typedef struct dlock_hold dlock_hold;
 typedef struct dlock_cancel dlock_cancel;
 typedef struct dlock_batch dlock_batch;
+struct dlock_engine;
 
 enum dlock_event_kind {
     DLOCK_EVENT_RENEWED,        /* a renewal was confirmed; one event per key, not per hold */
@@ -359,7 +362,8 @@ struct dlock_options {
     size_t server_count;
 
     /* For each server. One of several that sends nothing for command_timeout_ms while it owes a
-     * reply is disconnected, and tried again after a pause. */
+     * reply is disconnected, and tried again after a pause. If connections to a majority fall
+     * silent without an end, a hold with a time to live below twice that time may be lost. */
     int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
     int64_t ttl_ms;             /* a hold's time to live, if dlock_want.ttl_ms is 0. Default the
@@ -452,6 +456,12 @@ struct dlock_options {
      * that of the user `default`. */
     const char *sentinel_user;
     const char *sentinel_password;
+
+    /* The kind of server, if it is not Redis: an engine from a package of its own, which must be of
+     * the library's version. libdlock-zookeeper: dlock_zookeeper() of dlock_zookeeper.h. The
+     * engine's header says what its URLs are, which rung it has, and what differs. Default NULL:
+     * Redis. */
+    const struct dlock_engine *engine;
 };
 
 /* Opens a client: makes its UUID and starts its timekeeper. It contacts no server: the first
@@ -610,7 +620,8 @@ struct dlock_want {
     int64_t call_max_ms;
 
     /* Also read the identity of the lock's server, see dlock_identity. It has no effect on rungs
-     * without tokens, nor on `redlock`, where `token` does the same. Default false. */
+     * without tokens, nor on `redlock`, where `token` does the same. If its key holds another type
+     * than a string, the lock is released and the call answers WRONG_TYPE. Default false. */
     bool identity;
 
     /* On `redlock`: also draw a fencing token, see dlock_token, and read the identity of its
@@ -650,12 +661,14 @@ struct dlock_want {
  *            than a majority answered in time. Then nothing is held on those that answered. The
  *            others are sent the release after the acquire; what they grant without it expires.
  * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas confirmed
- *            it (replicas_ack); it is released, and tried again while there is time. LOADING,
- *            BUSY, CLUSTERDOWN, TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and MISCONF are
- *            retried while there is time, with growing pauses. After READONLY and MASTERDOWN the
- *            client connects anew, with the pauses of UNREACHABLE. An attempt during such a pause
- *            is answered REFUSED, too. A server that takes no more clients is retried, too
- *            (UNREACHABLE).
+ *            it (replicas_ack). Then it is released in the background, so an attempt right after it
+ *            may find it BUSY. It is tried again while there is time. LOADING, BUSY, CLUSTERDOWN,
+ *            TRYAGAIN, MASTERDOWN, READONLY, OOM, NOREPLICAS and MISCONF are retried while there is
+ *            time, with growing pauses. After READONLY and MASTERDOWN the client connects anew,
+ *            with the pauses of UNREACHABLE. An attempt during such a pause is answered REFUSED,
+ *            too. A server that takes no more clients, or is BUSY while the client connects, is
+ *            retried, too (UNREACHABLE). On `redlock` any refusal is retried unless so many servers
+ *            refuse for another reason that no majority is left.
  * WRONG_TYPE the key holds a value of another type. On `owner_lua`, whose SET does not look at the
  *            type, this is found when the wait ends. Some flawed rungs never find it, see "Keys in
  *            Redis".
@@ -727,7 +740,8 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  *            flawed, `last` is not sent once the library knows of the loss. The release is then
  *            sent only if the key may still exist: because of the owner's other holds, or, on
  *            `redlock`, on some servers. The call awaits its answers as those of any release.
- * UNKNOWN    the reply was lost. Without `last`: the release goes on in the background until the
+ * UNKNOWN    the reply was lost; or, on `redlock`, some servers have freed the lock, and a majority
+ *            may still have it. Without `last`: the release goes on in the background until the
  *            lock has expired. With `last`: its commands may or may not have been carried out. If
  *            they cannot arrive later, the lock was released all the same. Otherwise it is left to
  *            expire, so that they meet no other holder. One case remains: the server
@@ -847,8 +861,9 @@ DLOCK_API uint64_t dlock_token(const dlock_hold *hold);
  * and want.token asks for it. A majority of them told it with their grants. If no majority that
  * grants the lock has the same value, they get a new one. So it changes after one of them has lost
  * its memory. It may also change if one was away while the value was made, and another one is
- * later. "": not wanted, or the server did not tell it (Redis before version 7, or it refuses SET
- * on that key); or, on rungs with hand-off, the acquire that got the grant did not want it.
+ * later. "": not wanted, or the server did not tell it; or, on rungs with hand-off, the acquire
+ * that got the grant did not want it. A server does not tell it before Redis 7, if it refuses SET
+ * on that key, or if the value is empty or longer than any that the library sets.
  * At most 95 bytes; lives as long as the hold. */
 DLOCK_API const char *dlock_identity(const dlock_hold *hold);
 

@@ -99,10 +99,12 @@ struct renewer_ops {
                          bool *again, bool *distrusted);
 };
 
-struct engine {
-    const char *name;           /* as error sentences name it */
-    const char *const *schemes; /* the beginnings of its servers' URLs, ended by NULL */
-    const char *fallback_url;   /* if the client's options name no server */
+struct dlock_engine {
+    /* DLOCK_VERSION of the headers that it was compiled with. The first member in every version. */
+    const char *version;
+    const char *name;            /* as error sentences name it */
+    const char *fallback_url;    /* if the client's options name no server */
+    const struct rung_ops *rung; /* the one rung of its locks; NULL: the ladder's */
     /* It answers exchanges on its own threads: see `exchange`. */
     bool answers_later;
 
@@ -133,6 +135,9 @@ struct engine {
      * return. With answers_later it calls exchange_answered() once for each: before its return or
      * later, on any thread, but not after ends_ns. */
     void (*exchange)(struct dlock_client *client, struct exchange *const *all, size_t count);
+    /* On the timekeeper's thread, after timekeeper_send_kept(): sends what is kept for servers that
+     * were away. Does not wait. True: it must be called again. NULL: nothing is kept. */
+    bool (*send_kept)(struct dlock_client *client);
     /* How long a waiter should pause before its next attempt, because no connection is made for so
      * long. */
     int64_t (*pause_ms)(struct dlock_client *client);
@@ -167,10 +172,11 @@ struct engine {
 /* What an engine reports to the core besides answers. It may do so on any of its threads, from the
  * client's first exchange until `stop` returns.
  *
- *     wait_wake() with the loop's mutex: the lock may be free; wake these waiters
+ *     wait_wake(), wait_wake_owner() with the loop's mutex: the lock may be free; wake waiters
  *     timekeeper_lose_owner(): the owner has lost its holds
  *     timekeeper_extend_owner(): the owner's holds were given a time to live
  *     timekeeper_notice(): a server was lost, refuses, or is back
+ *     timekeeper_send_kept(): call engine.send_kept, until nothing is left to send
  *     cleanup_take_back_name(): an acquire continues under a new name; the old one is uncertain
  *
  * A lock may be used until its close_lock returns. A hold may not be used, because it can end
@@ -178,12 +184,6 @@ struct engine {
  * two timekeeper functions find a hold by its owner. A forked child calls none of these, because
  * check_fork() rejects its calls. */
 
-/* The engine of these URLs. NULL, with a sentence: the URLs belong to several engines. A URL that
- * no engine knows goes to the first engine, which refuses it. */
-const struct engine *engine_for(const char *const *urls, size_t count);
-/* Adds an engine, for tests, before any client is opened. False: the table is full. */
-bool engine_add(const struct engine *engine);
-
-extern const struct engine engine_redis;
+extern const struct dlock_engine engine_redis;
 
 #endif

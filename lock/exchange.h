@@ -43,11 +43,15 @@ struct exchange {
     char why[SENTENCE_MAX]; /* unless OK */
     struct busy *busy;      /* of an acquire; the caller's memory */
     int64_t sent_ns;        /* CLOCK_BOOTTIME, before it was sent */
-    bool transient;         /* refused, but only for a time */
-    bool rode;              /* `last` was sent, and perhaps not answered */
+    /* ACQUIRE, of locks that live as long as a session or lease: since when its time to live,
+     * hold->ttl_ms, counts. 0: since sent_ns. */
+    int64_t counts_ns;
+    bool transient; /* refused, but only for a time */
+    bool rode;      /* `last` was sent, and perhaps not answered */
     /* The server granted the lock, and too few replicas confirmed that; or it is not known how
-     * many; or a release was answered by another master than the acquire. ACQUIRE: with REFUSED;
-     * the caller releases the lock. RELEASE: with OK; it kept the lock for waiters of this client,
+     * many; or a release was answered by another master than the acquire; or the key of the
+     * server's identity has another type. ACQUIRE: with REFUSED or WRONG_TYPE; the caller releases
+     * the lock. RELEASE: with OK; it kept the lock for waiters of this client,
      * which must not use it. */
     bool unconfirmed;
 
@@ -72,14 +76,14 @@ bool exchange_shares(const struct exchange *exchange, const struct exchange *oth
 void exchange_begin(struct dlock_client *client, struct exchange *const *all, size_t count);
 
 /* For an engine that answers later: reports that the result is there. */
-void exchange_answered(struct exchange *exchange);
+void exchange_answered(struct exchange *exchange) EXPORTED_AS(exchange_answered);
 
 /* Whether the status settles a lost reply: the request under this name had no effect, or its effect
  * is known. */
 bool exchange_settles(dlock_status status);
 
 /* Sets the status, and copies the sentence of dlock_error(). */
-void exchange_set(struct exchange *exchange, dlock_status status);
+void exchange_set(struct exchange *exchange, dlock_status status) EXPORTED_AS(exchange_set);
 
 /* Returns its status, and sets dlock_error() to its sentence. */
 static inline dlock_status exchange_says(const struct exchange *exchange)

@@ -96,7 +96,9 @@ static dlock_status explain_busy(const struct dlock_hold *hold, dlock_status sta
     if (sight.status == DLOCK_WRONG_TYPE)
         return fail(DLOCK_WRONG_TYPE, "%s", sight.why);
     if (sight.status == DLOCK_OK && !sight.look.holder.held)
-        return fail(status, "%s; it is free now", said);
+        return fail(status, "%s; %s", said,
+                    lock->rung.quorum ? "no majority of the servers names a holder now"
+                                      : "it is free now");
     return say_holder(hold, status, said, true);
 }
 

@@ -18,27 +18,22 @@ static dlock_status renew_now(struct dlock_hold *hold, int64_t ends_ns)
         timekeeper_lose(&hold->lock->client->timekeeper, hold);
     if (status != DLOCK_OK)
         return status;
-    if (ttl_ms <= 0) /* hold_max_ms has passed; its owner may have other holds */
+    if (ttl_ms <= 0) /* it has ended; its owner may have other holds */
         return DLOCK_LOST;
     timekeeper_extend(&client->timekeeper, hold, sent_ns, ttl_ms);
     return dlock_valid(hold) ? DLOCK_OK : DLOCK_LOST;
 }
 
-/* In turn with the owner's other requests; on several servers, with the hold's other rounds. */
+/* In turn with the owner's other requests. On several servers the engine begins a round instead. */
 static bool begin_turn(struct dlock_hold *hold, int64_t ends_ns)
 {
-    struct timekeeper *timekeeper = &hold->lock->client->timekeeper;
-    return hold->quorum != NULL ? timekeeper_begin_round(timekeeper, hold, ends_ns)
-                                : owner_begin_renewal(hold, ends_ns);
+    return hold->quorum != NULL || owner_begin_renewal(hold, ends_ns);
 }
 
 /* True: the owner's hold is to be released in the background. */
 static bool end_turn(struct dlock_hold *hold)
 {
-    if (hold->quorum == NULL)
-        return owner_end(hold);
-    timekeeper_end_round(&hold->lock->client->timekeeper, hold);
-    return false;
+    return hold->quorum == NULL && owner_end(hold);
 }
 
 dlock_status dlock_extend(dlock_hold *hold)

@@ -7,7 +7,7 @@
 
 static dlock_status inspect_ask(struct dlock *lock, struct look *look, int64_t ends_ns, bool breaks)
 {
-    const struct engine *engine = lock->client->engine;
+    const struct dlock_engine *engine = lock->client->engine;
     if ((lock->ops->traits & TRAIT_SERVERLESS) != 0)
         return fail(DLOCK_UNSUPPORTED, "no server knows who holds a '%s' lock", lock->ops->name);
     return breaks ? engine->break_lock(lock, ends_ns, look)

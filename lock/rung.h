@@ -59,6 +59,9 @@ struct quorum_hold {
     } setters[SERVERS_MAX];
     _Atomic uint32_t again; /* a bit for each server: it is not the acquire's own request */
     int64_t settles_ns;     /* CLOCK_MONOTONIC: their connections may be ended from then on */
+    /* The latest round's: which servers it asked, and which it did not ask, but had connected to. A
+     * bit each. */
+    uint32_t met, near;
 };
 void quorum_drop(struct quorum_hold *quorum);
 
@@ -202,12 +205,12 @@ struct beside {
 };
 #define BESIDE_MAX 6
 
-struct engine;
+struct dlock_engine;
 
 struct rung_ops {
     const char *name;
     /* The engine that it needs. NULL: Redis, or none if it sends nothing. */
-    const struct engine *engine;
+    const struct dlock_engine *engine;
     unsigned traits;
     enum contend contend;
     size_t state_size; /* memory per lock and process */

@@ -6,11 +6,12 @@
 #define DLOCK_STATUS_H
 
 #include "dlock.h"
+#include "exported.h"
 
 #define SENTENCE_MAX 512 /* bytes of dlock_error(), with its NUL */
 
 /* Keeps the sentence for dlock_error() and returns `status`. */
-dlock_status fail(dlock_status status, const char *format, ...)
+dlock_status fail(dlock_status status, const char *format, ...) EXPORTED_AS(fail)
     __attribute__((format(printf, 2, 3)));
 
 /* Whether an argument of a public function is given. If not, dlock_error() names it, and the

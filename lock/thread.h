@@ -5,11 +5,13 @@
 #ifndef DLOCK_THREAD_H
 #define DLOCK_THREAD_H
 
+#include "exported.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 
 /* As pthread_create. The thread blocks all signals except those of a fault of its own, and has a
  * large enough stack. False: no thread is left. */
-bool thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
+bool thread_begin(pthread_t *thread, void *(*body)(void *), void *arg) EXPORTED_AS(thread_begin);
 
 #endif

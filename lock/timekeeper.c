@@ -20,6 +20,10 @@
 #define RENEWALS_PER_TTL 3
 #define RETRIES_PER_TTL 30
 #define TOGETHER_NS (10 * NS_PER_MS) /* sent together with one that is due */
+/* The pauses between attempts to send what is kept: each is twice as long as the one before. */
+#define KEPT_NS (100 * NS_PER_MS)
+#define KEPT_MOST_NS (1000 * NS_PER_MS)
+#define LOOK_AGAIN_NS (10 * NS_PER_MS) /* what is due and could not be sent beside others */
 
 static int64_t valid_until(const struct dlock_hold *hold)
 {
@@ -49,7 +53,8 @@ static void set_lost_fd(const struct dlock_hold *hold)
 static int64_t next_moment(const struct timekeeper *timekeeper)
 {
     int64_t end_ns = heap_soonest_ns(&timekeeper->ends);
-    return timekeeper->busy ? end_ns : min_ns(end_ns, heap_soonest_ns(&timekeeper->waiting));
+    int64_t next_ns = min_ns(heap_soonest_ns(&timekeeper->waiting), timekeeper->sends_kept_ns);
+    return timekeeper->busy ? end_ns : min_ns(end_ns, next_ns);
 }
 
 static void wake_at(struct timekeeper *timekeeper, int64_t at_ns)
@@ -443,7 +448,6 @@ static void begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     pthread_mutex_lock(&timekeeper->mutex);
     if (renewal != NULL) {
         *renewal = (struct renewal){.hold = hold, .sent_ns = sent_ns, .ttl_ms = ttl_ms};
-        renewals_drop(hold);
         hold->renewal_sent = renewal;
     } else {
         timekeeper_conclude(timekeeper, &failed);
@@ -452,8 +456,14 @@ static void begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold, 
     pthread_cond_broadcast(&timekeeper->idle);
 }
 
+static bool timekeeper_is_in_round(const struct timekeeper *timekeeper,
+                                   const struct dlock_hold *hold)
+{
+    return timekeeper->busy_with == hold || hold->in_round || hold->renewal_sent != NULL;
+}
+
 /* Begins a round for each hold that is due, unless a loss is to be told first. They are sent in
- * wait_for_rounds. */
+ * wait_for_rounds. A hold has one round at a time, and gets its turn again at that one's end. */
 static void begin_rounds(struct timekeeper *timekeeper, int64_t sent_ns)
 {
     const struct renewals *renewals = &timekeeper->renewals;
@@ -461,8 +471,12 @@ static void begin_rounds(struct timekeeper *timekeeper, int64_t sent_ns)
     while ((hold = first_due(timekeeper)) != NULL &&
            timekeeper_goes(timekeeper, hold, RENEWED_IN_ROUNDS) &&
            renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX &&
-           heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns())
-        begin_round(timekeeper, hold, sent_ns);
+           heap_soonest_ns(&timekeeper->ends) > timekeeper->client->now_ns()) {
+        if (timekeeper_is_in_round(timekeeper, hold))
+            heap_take(&hold->turn);
+        else
+            begin_round(timekeeper, hold, sent_ns);
+    }
 }
 
 static struct renewal *round_over(const struct timekeeper *timekeeper)
@@ -497,18 +511,23 @@ static bool has_rounds(const struct timekeeper *timekeeper)
 }
 
 /* What becomes due in the meantime is sent without waiting for answers. A server that was lost is
- * connected again in the meantime. */
+ * connected again in the meantime; what cannot be sent before that looks again soon. */
 static void wait_for_rounds(struct timekeeper *timekeeper)
 {
     struct renewals *renewals = &timekeeper->renewals;
+    int64_t until_ns = INT64_MAX;
     if (first_due(timekeeper) != NULL) {
         pthread_mutex_unlock(&timekeeper->mutex);
         dlock_status status = renewals->ops->ready(renewals->renewer, mono_ns(), -1);
         pthread_mutex_lock(&timekeeper->mutex);
         if (status == DLOCK_OK)
             begin_rounds(timekeeper, timekeeper->client->now_ns());
+        if (timekeeper->stop || !STAILQ_EMPTY(&timekeeper->notices))
+            return; /* they came while it was awake, so the timer was not set for them */
+        if (first_due(timekeeper) != NULL)
+            until_ns = timekeeper->client->now_ns() + LOOK_AGAIN_NS;
     }
-    start_waiting(timekeeper, INT64_MAX);
+    start_waiting(timekeeper, until_ns);
     renewals->ops->rounds_wait(renewals->renewer, timekeeper->timer_fd);
     stop_waiting(timekeeper);
 }
@@ -603,6 +622,20 @@ static void return_connection(struct timekeeper *timekeeper)
     pthread_mutex_lock(&timekeeper->mutex);
 }
 
+static void send_kept(struct timekeeper *timekeeper)
+{
+    struct dlock_client *client = timekeeper->client;
+    timekeeper->sends_kept_ns = INT64_MAX;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    bool again = client->engine->send_kept(client);
+    pthread_mutex_lock(&timekeeper->mutex);
+    if (!again)
+        return;
+    timekeeper->sends_kept_ns =
+        min_ns(timekeeper->sends_kept_ns, client->now_ns() + timekeeper->kept_pause_ns);
+    timekeeper->kept_pause_ns = min_ns(2 * timekeeper->kept_pause_ns, KEPT_MOST_NS);
+}
+
 /* ---- The thread ------------------------------------------------------------------------------ */
 
 static void note_due(struct timekeeper *timekeeper, int64_t now_ns)
@@ -636,6 +669,8 @@ static void *timekeeper_run(void *arg)
             tell_notice(timekeeper);
         else if (timekeeper->renewals.distrusted)
             drop_connection(timekeeper);
+        else if (timekeeper->sends_kept_ns <= now_ns)
+            send_kept(timekeeper);
         else if (round_over(timekeeper) != NULL)
             end_round(timekeeper, round_over(timekeeper));
         else if (has_rounds(timekeeper))
@@ -657,7 +692,8 @@ static void *timekeeper_run(void *arg)
 
 dlock_status timekeeper_start(struct timekeeper *timekeeper, struct dlock_client *client)
 {
-    *timekeeper = (struct timekeeper){.client = client, .next_ns = INT64_MIN};
+    *timekeeper =
+        (struct timekeeper){.client = client, .sends_kept_ns = INT64_MAX, .next_ns = INT64_MIN};
     STAILQ_INIT(&timekeeper->notices);
     pthread_mutex_init(&timekeeper->mutex, NULL);
     pthread_cond_init(&timekeeper->idle, NULL);
@@ -718,26 +754,44 @@ void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold)
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
-static bool timekeeper_is_in_round(const struct timekeeper *timekeeper,
-                                   const struct dlock_hold *hold)
+void timekeeper_send_kept(void *arg)
 {
-    return timekeeper->busy_with == hold || hold->in_round || hold->renewal_sent != NULL;
+    struct timekeeper *timekeeper = arg;
+    pthread_mutex_lock(&timekeeper->mutex);
+    timekeeper->kept_pause_ns = KEPT_NS;
+    timekeeper->sends_kept_ns = timekeeper->client->now_ns() + KEPT_NS;
+    wake_at(timekeeper, next_moment(timekeeper));
+    pthread_mutex_unlock(&timekeeper->mutex);
+}
+
+/* The mutex is held. */
+static bool await_round(struct timekeeper *timekeeper, const struct dlock_hold *hold,
+                        int64_t until_ns)
+{
+    struct timespec until = timespec_of(until_ns);
+    int waited = 0;
+    while (timekeeper_is_in_round(timekeeper, hold) && waited == 0)
+        waited =
+            pthread_cond_clockwait(&timekeeper->idle, &timekeeper->mutex, CLOCK_MONOTONIC, &until);
+    return !timekeeper_is_in_round(timekeeper, hold);
+}
+
+bool timekeeper_await_round(struct timekeeper *timekeeper, const struct dlock_hold *hold,
+                            int64_t until_ns)
+{
+    pthread_mutex_lock(&timekeeper->mutex);
+    bool over = await_round(timekeeper, hold, until_ns);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return over;
 }
 
 bool timekeeper_begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold,
                             int64_t until_ns)
 {
-    struct timespec until = timespec_of(until_ns);
-    int waited = 0;
     pthread_mutex_lock(&timekeeper->mutex);
-    while (timekeeper_is_in_round(timekeeper, hold) && waited == 0)
-        waited =
-            pthread_cond_clockwait(&timekeeper->idle, &timekeeper->mutex, CLOCK_MONOTONIC, &until);
-    bool begun = !timekeeper_is_in_round(timekeeper, hold);
-    if (begun) {
+    bool begun = await_round(timekeeper, hold, until_ns);
+    if (begun)
         hold->in_round = true;
-        heap_take(&hold->turn);
-    }
     pthread_mutex_unlock(&timekeeper->mutex);
     return begun;
 }
@@ -746,9 +800,8 @@ void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold
 {
     pthread_mutex_lock(&timekeeper->mutex);
     hold->in_round = false;
-    /* A renewal that began before `in_round` was left sets the next turn itself. */
-    if (!timekeeper_is_in_round(timekeeper, hold) && !timekeeper_has_turn(timekeeper, hold))
-        retry_at(timekeeper, hold, timekeeper->client->now_ns());
+    if (!timekeeper_has_turn(timekeeper, hold)) /* its turn came meanwhile */
+        set_turn(timekeeper, hold, 0);
     wake_at(timekeeper, next_moment(timekeeper));
     pthread_cond_broadcast(&timekeeper->idle);
     pthread_mutex_unlock(&timekeeper->mutex);
@@ -779,7 +832,7 @@ bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent
     return valid;
 }
 
-void timekeeper_lose_owner(struct dlock *lock, const char *owner)
+bool timekeeper_lose_owner(struct dlock *lock, const char *owner)
 {
     struct timekeeper *timekeeper = &lock->client->timekeeper;
     pthread_mutex_lock(&timekeeper->mutex);
@@ -789,6 +842,7 @@ void timekeeper_lose_owner(struct dlock *lock, const char *owner)
         wake_at(timekeeper, 0);
     }
     pthread_mutex_unlock(&timekeeper->mutex);
+    return hold != NULL;
 }
 
 /* The mutex is held. */

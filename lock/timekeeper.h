@@ -32,6 +32,8 @@ struct timekeeper {
     const struct dlock_hold *busy_with;
     /* Outages to be reported. */
     STAILQ_HEAD(, notice) notices;
+    int64_t sends_kept_ns; /* CLOCK_BOOTTIME: when it calls engine.send_kept; INT64_MAX: never */
+    int64_t kept_pause_ns; /* the pause before its next call */
     /* CLOCK_BOOTTIME: the time that the timer is set to. INT64_MIN: the thread is awake, and looks
      * anyway. */
     int64_t next_ns;
@@ -50,11 +52,17 @@ void timekeeper_watch(struct timekeeper *timekeeper, struct dlock_hold *hold, in
 void timekeeper_extend(struct timekeeper *timekeeper, struct dlock_hold *hold, int64_t sent_ns,
                        int64_t ttl_ms);
 /* Reports a server's outage to the application. The text is copied. Does not block. */
-void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason);
-/* One round of a hold of TRAIT_QUORUM at a time: its servers' state belongs to that round. Begins
- * one for dlock_extend: waits for a renewal of the hold, for another dlock_extend, and for a hook
- * that is running for it. The thread renews it again after the end. False: until_ns
- * (CLOCK_MONOTONIC) has passed. */
+void timekeeper_notice(void *timekeeper, enum outage outage, const char *reason)
+    EXPORTED_AS(timekeeper_notice);
+/* The engine keeps requests that it can send only later: see engine.send_kept. Does not block. */
+void timekeeper_send_kept(void *timekeeper);
+/* One round of a hold of TRAIT_QUORUM at a time: its servers' state belongs to that round. The
+ * first waits for a renewal of the hold, for another dlock_extend, and for a hook that is running
+ * for it. The second one waits, too, then begins a round for dlock_extend.
+ * The thread keeps the hold's turn; if that comes during the round, it is taken at the round's end.
+ * False: until_ns (CLOCK_MONOTONIC; 0: do not wait) has passed. */
+bool timekeeper_await_round(struct timekeeper *timekeeper, const struct dlock_hold *hold,
+                            int64_t until_ns);
 bool timekeeper_begin_round(struct timekeeper *timekeeper, struct dlock_hold *hold,
                             int64_t until_ns);
 void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold);
@@ -65,10 +73,11 @@ int timekeeper_lost_fd(struct timekeeper *timekeeper, struct dlock_hold *hold);
  * reported once. */
 void timekeeper_lose(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* The same two for an engine, which cannot know when a hold ends. They apply to the owner's holds
- * that are watched. timekeeper_extend_owner returns whether one of these is valid. */
-bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns,
-                             int64_t ttl_ms);
-void timekeeper_lose_owner(struct dlock *lock, const char *owner);
+ * that are watched: whether there are any, and, of extend, whether one is valid. */
+bool timekeeper_extend_owner(struct dlock *lock, const char *owner, int64_t sent_ns, int64_t ttl_ms)
+    EXPORTED_AS(timekeeper_extend_owner);
+bool timekeeper_lose_owner(struct dlock *lock, const char *owner)
+    EXPORTED_AS(timekeeper_lose_owner);
 /* After this, no renewal of the hold is sent, and no hook is called for it. Waits for a hook that
  * is running for it, but not for an answer. A renewal that arrives after the release changes
  * nothing. */
@@ -77,6 +86,6 @@ void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);
 bool timekeeper_try_to_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);
 
 /* The time to live that a renewal sent at sent_ns asks for: not beyond hold_max_ms. */
-int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns);
+int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns) EXPORTED_AS(renewal_ms);
 
 #endif

@@ -8,6 +8,7 @@
 #include "owner.h"
 
 #include <poll.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -93,6 +94,19 @@ void wait_wake(struct dlock *lock, enum wake whom)
         try_now(wait);
         if (whom == WAKE_ONE)
             return;
+    }
+}
+
+void wait_wake_owner(struct dlock *lock, const char *owner)
+{
+    struct wait *wait;
+    lock->queue.wakes++;
+    EACH_CONTENDING(wait, &lock->queue) {
+        if (wait->state != WAIT_SLEEPING || strcmp(wait->hold->owner, owner) != 0)
+            continue;
+        wait->woken = true;
+        try_now(wait);
+        return;
     }
 }
 

@@ -113,7 +113,9 @@ enum wake {
     WAKE_ALL,
 };
 /* The mutex is held. Wakes waiters that sleep at the lock. */
-void wait_wake(struct dlock *lock, enum wake whom);
+void wait_wake(struct dlock *lock, enum wake whom) EXPORTED_AS(wait_wake);
+/* The same for the waiter whose hold has that owner. */
+void wait_wake_owner(struct dlock *lock, const char *owner) EXPORTED_AS(wait_wake_owner);
 /* The mutex is held. One waiter that sleeps and wants the lock alone tries after `ms` at the
  * latest. */
 void wait_look_in(struct dlock *lock, int64_t ms);

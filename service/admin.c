@@ -9,6 +9,7 @@
 #include "json.h"
 #include "log.h"
 #include "metrics.h"
+#include "readiness.h"
 #include "text.h"
 
 #include <hiredis/hiredis.h>
@@ -27,49 +28,6 @@ static void answer_object(struct request *request, cJSON *json)
 void admin_live(struct service *service, struct request *request)
 {
     answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
-}
-
-/* NULL: the server accepts writes. Otherwise the reason why not. */
-static const char *not_ready(struct service *service, struct stock *stock, enum redis_role role)
-{
-    bool ready = stock_check(stock, service_probe_key(service, role)) == STOCK_OK;
-    outage_hint_about(service->env.outage, role, stock_shown(stock),
-                      ready ? OUTAGE_THERE : OUTAGE_LOOK);
-    return ready ? NULL : stock_error(stock);
-}
-
-/* The same for one of the lock's servers, on a new connection. */
-static bool lock_server_ready(struct service *service, const struct lock_servers *locks, size_t i,
-                              char why[STOCK_ERROR_MAX])
-{
-    struct stock *stock = stock_new(locks->servers[i]);
-    const char *reason = stock != NULL ? not_ready(service, stock, locks->role) : "out of memory";
-    snprintf(why, STOCK_ERROR_MAX, "%s", reason != NULL ? reason : "");
-    stock_free(stock);
-    return reason == NULL;
-}
-
-/* So many must be ready that the lock can be granted. They are asked one after the other, until
- * that is decided. */
-static const char *locks_not_ready(struct service *service, const struct lock_servers *locks,
-                                   char text[STOCK_ERROR_MAX])
-{
-    const size_t needed = lock_servers_needed(locks->count);
-    size_t ready = 0, failed = 0;
-    char whys[STOCK_ERROR_MAX - 128] = "", why[STOCK_ERROR_MAX];
-    if (locks->count == 1)
-        return lock_server_ready(service, locks, 0, text) ? NULL : text;
-    for (size_t i = 0; ready < needed && failed <= locks->count - needed; i++) {
-        const bool is_ready = lock_server_ready(service, locks, i, why);
-        ready += is_ready;
-        failed += !is_ready;
-        if (!is_ready)
-            text_join(whys, sizeof whys, "; ", why);
-    }
-    snprintf(text, STOCK_ERROR_MAX,
-             "%zu of the lock's %zu servers are not ready, and %zu are needed: %s", failed,
-             locks->count, needed, whys);
-    return ready >= needed ? NULL : text;
 }
 
 static void answer_ready(struct service *service, struct request *request, const char *why)
@@ -109,26 +67,10 @@ static struct request *admin_end_look(struct readiness *readiness)
  * and PUT /lock would wait for them. */
 bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request)
 {
-    const struct setting setting = mode_copy(&service->mode);
-    const bool asks_lock_server = setting.rung->distributed;
-    const struct lock_servers *locks = &service->locks[setting.rung->quorum];
     char text[STOCK_ERROR_MAX];
-    bool failing;
     if (!admin_begin_look(&service->readiness, request))
         return false;
-    history_lost(service->env.history, &failing);
-    const char *why = NULL;
-    if (atomic_load(&service->draining))
-        why = "the instance is shutting down";
-    else if (service->config.history_required && failing)
-        why = "the history cannot be written: the log says why";
-    else
-        why = not_ready(service, worker->stock, REDIS_STOCK);
-    if (why == NULL && asks_lock_server)
-        why = locks->apart ? locks_not_ready(service, locks, text)
-                           : not_ready(service, worker->stock, REDIS_LOCK);
-    if (!asks_lock_server || locks->role != REDIS_LOCK) /* its metric stays correct */
-        outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
+    const char *why = readiness_fault(service, worker->stock, text);
     struct request *next, *waiting = admin_end_look(&service->readiness);
     for (; waiting != NULL; waiting = next) {
         next = waiting->next;
@@ -487,10 +429,14 @@ static bool switch_now(struct service *service, struct sale_worker *worker, stru
     if (!admin_settle(request, wish, &service->mode.now) ||
         !switch_epoch(service, worker, request, wish))
         return false;
-    if (record_switch(service, wish, error))
-        return true;
-    answer_problem(request, PROBLEM_INTERNAL, "%s", error);
-    return false;
+    mode_hold(&service->mode); /* a sale that is refused meanwhile is recorded before it or after */
+    const bool recorded = record_switch(service, wish, error);
+    if (recorded)
+        service->mode.now = wish->setting;
+    mode_let_go(&service->mode);
+    if (!recorded)
+        answer_problem(request, PROBLEM_INTERNAL, "%s", error);
+    return recorded;
 }
 
 bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
@@ -510,7 +456,7 @@ bool admin_put_lock(struct service *service, struct sale_worker *worker, struct 
         return true;
     }
     bool switched = switch_now(service, worker, request, &wish);
-    mode_open(&service->mode, switched ? &wish.setting : NULL);
+    mode_open(&service->mode);
     workers_go_on(service->sales);
     if (switched) {
         log_switch(&wish.setting);

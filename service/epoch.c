@@ -201,7 +201,8 @@ bool epoch_granted(struct sale_worker *worker, struct sale *sale)
     if (identity[0] == '\0') {
         section_end(sale, SALE_LOCK_UNAVAILABLE,
                     "the lock's server does not tell its identity: it is older than Redis 7, or "
-                    "refuses SET on dlock:identity");
+                    "refuses SET on dlock:identity, or the value there is empty or too long; then "
+                    "delete this key");
         return false;
     }
     if (sale->epoch != 0 && epoch_is_same(sale, sale->hold))

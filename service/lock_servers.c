@@ -58,6 +58,7 @@ bool lock_servers_init(struct lock_servers *locks, const struct config *config, 
     for (size_t i = 0; i < locks->count; i++) {
         struct stock_options options = {.url = urls[i],
                                         .timeout_ms = config->redis_timeout_ms,
+                                        .votes = several,
                                         .sentinel_user = text_or_null(config->sentinel_user),
                                         .sentinel_password =
                                             text_or_null(config->sentinel_password)};
@@ -98,6 +99,22 @@ void lock_servers_free(struct lock_servers *locks)
         free(locks->names[i]);
     }
     locks->count = 0;
+}
+
+bool lock_servers_find_twins(const struct lock_servers *locks, char *text, size_t size)
+{
+    for (size_t i = 1; i < locks->count; i++) {
+        const uint64_t process = stock_server_process(locks->servers[i]);
+        for (size_t j = 0; process != 0 && j < i; j++) {
+            if (stock_server_process(locks->servers[j]) != process)
+                continue;
+            snprintf(text, size,
+                     "%s and %s are the same server; each server may be named only once",
+                     stock_server_shown(locks->servers[j]), stock_server_shown(locks->servers[i]));
+            return true;
+        }
+    }
+    return false;
 }
 
 size_t lock_servers_needed(size_t count)

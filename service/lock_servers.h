@@ -37,6 +37,10 @@ bool lock_servers_open(struct lock_servers *locks, const struct config *config,
 void lock_servers_close(struct lock_servers *locks);
 void lock_servers_free(struct lock_servers *locks);
 
+/* Whether two of the servers are the same one under two names, as far as is known: then no lock is
+ * granted. The text says which. */
+bool lock_servers_find_twins(const struct lock_servers *locks, char *text, size_t size);
+
 /* How many of so many servers a lock needs: a majority; of one that one. */
 size_t lock_servers_needed(size_t count);
 

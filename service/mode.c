@@ -53,16 +53,24 @@ enum mode_close mode_close(struct mode *mode, int64_t deadline_ns)
         return MODE_BUSY;
     if (waited == 0)
         return MODE_CLOSED;
-    mode_open(mode, NULL);
+    mode_open(mode);
     return MODE_NOT_EMPTY;
 }
 
-void mode_open(struct mode *mode, const struct setting *setting)
+void mode_open(struct mode *mode)
 {
     pthread_mutex_lock(&mode->mutex);
-    if (setting != NULL)
-        mode->now = *setting;
     atomic_store(&mode->closed, false);
+    pthread_mutex_unlock(&mode->mutex);
+}
+
+void mode_hold(struct mode *mode)
+{
+    pthread_mutex_lock(&mode->mutex);
+}
+
+void mode_let_go(struct mode *mode)
+{
     pthread_mutex_unlock(&mode->mutex);
 }
 

@@ -24,7 +24,8 @@ struct setting {
 };
 
 struct mode {
-    struct setting now; /* written only while no sale is in flight; sales in flight read it */
+    /* Written only while no sale is in flight, and under the mutex; sales in flight read it. */
+    struct setting now;
     atomic_long in_flight;
     atomic_bool closed; /* a switch is under way */
     pthread_mutex_t mutex;
@@ -42,8 +43,12 @@ enum mode_close { MODE_CLOSED, MODE_BUSY, MODE_NOT_EMPTY };
 /* Lets no sale in, and waits until none is in flight. MODE_BUSY: another switch is under way.
  * MODE_NOT_EMPTY: the deadline came first, and sales may enter again. */
 enum mode_close mode_close(struct mode *mode, int64_t deadline_ns);
-/* Ends the switch. setting NULL: nothing changes. */
-void mode_open(struct mode *mode, const struct setting *setting);
+/* Ends the switch. */
+void mode_open(struct mode *mode);
+/* From mode_hold to mode_let_go, mode->now does not change, for callers that are not in flight. The
+ * switch changes it between the two. Nothing there waits for the network. */
+void mode_hold(struct mode *mode);
+void mode_let_go(struct mode *mode);
 /* A copy of the settings, for callers that are not in flight. */
 struct setting mode_copy(struct mode *mode);
 

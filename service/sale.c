@@ -55,6 +55,14 @@ static void check_key(const struct sale_env *env, struct sale *sale)
     section_end(sale, SALE_KEY_UNSUPPORTED, detail);
 }
 
+/* Its lines of the history begin. The setting must not change until it has ended. */
+static void sale_invoke(const struct sale_env *env, struct sale *sale)
+{
+    if (find_keys(env, sale))
+        check_key(env, sale);
+    sale_record_invoke(env, sale);
+}
+
 /* During a switch the old setting says whether a read needs the lock. A read that needs none does
  * not wait for the end of the switch. */
 static enum sale_step sale_enter(const struct sale_env *env, struct sale *sale)
@@ -66,9 +74,7 @@ static enum sale_step sale_enter(const struct sale_env *env, struct sale *sale)
         mode_leave(env->mode);
         return STEP_ASIDE;
     }
-    if (find_keys(env, sale))
-        check_key(env, sale);
-    sale_record_invoke(env, sale);
+    sale_invoke(env, sale);
     return STEP_BEGIN;
 }
 
@@ -362,11 +368,28 @@ static void sale_end_early(const struct sale_env *env, struct sale *sale)
     sale->step = STEP_OVER;
 }
 
+/* A switch keeps the sale out. It is recorded under the setting that is in force at this moment. */
+static void sale_refuse_outside(const struct sale_env *env, struct sale *sale,
+                                enum sale_result result, const char *detail)
+{
+    mode_hold(env->mode);
+    sale_invoke(env, sale);
+    sale->step = STEP_BEGIN;
+    section_end(sale, result, detail);
+    sale_record_end(env, sale);
+    mode_let_go(env->mode);
+    sale->step = STEP_OVER;
+}
+
 void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result result,
                  const char *detail)
 {
     if (sale->step == STEP_ENTER)
         sale->step = sale_enter(env, sale);
+    if (sale->step == STEP_ENTER) {
+        sale_refuse_outside(env, sale, result, detail);
+        return;
+    }
     section_end(sale, result, detail);
     sale_end_early(env, sale);
 }

@@ -81,7 +81,11 @@ void sale_record_enter(const struct sale_env *env, struct sale *sale)
 
 void sale_record_read(const struct sale_env *env, const struct sale *sale, int64_t stock)
 {
-    RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64, sale->hold_id, stock);
+    char epoch[40] = "";
+    if (sale->epoch != 0)
+        snprintf(epoch, sizeof epoch, ",\"epoch\":%" PRIu64, sale->epoch);
+    RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64 "%s", sale->hold_id,
+           stock, epoch);
 }
 
 /* ---- Events and commands of the lock library ------------------------------------------------- */

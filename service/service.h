@@ -13,6 +13,7 @@
  *               expires requests that waited too long
  *   failpoints  one, if there are failpoints: it ends stays
  *   outages     one for each Redis server: it checks whether the server is away
+ *   looks       while GET /readyz asks a lock's servers, one for each of them
  *   history     one, if there is a history: it detects stalls of the machine
  *   library     those of one lock client, see docs/design/threads.md; of two with --lock-servers
  *   main        waits for signals
@@ -21,9 +22,10 @@
  * gives it back. If its sale is suspended, it belongs to no thread, see sale.h.
  *
  * A mutex of the service is held neither while another one is taken nor while a call blocks. There
- * are four exceptions. The history's mutex is held for the write() of a line. The mutexes of the
- * history, the failpoints and the outages may be held for a line of the log. A host's mutex is held
- * while its lookup's is taken. The mutex of the shared connections is held while one that the
+ * are five exceptions. The history's mutex is held for the write() of a line. The mutexes of the
+ * history, the failpoints and the outages may be held for a line of the log. The mode's mutex is
+ * held while the history records a switch, or a sale that was refused during it. A host's mutex is
+ * held while its lookup's is taken. The mutex of the shared connections is held while one that the
  * server has closed is closed here, too.
  */
 #ifndef SERVICE_H

@@ -34,6 +34,8 @@ struct stock_options {
     /* As dlock_options: how many of the server's replicas must confirm a sale's write. */
     enum dlock_replicas_ack replicas_ack;
     size_t replicas;
+    /* It votes on locks beside others: a connection is refused as the lock's would be. */
+    bool votes;
     const char *sentinel_user; /* as in dlock_options; NULL: none */
     const char *sentinel_password;
     /* Called after every command, as dlock_options.on_trace is. NULL: none. */
@@ -46,6 +48,11 @@ struct stock_options {
 /* timeout_ms limits connecting, and the time from each command to its whole reply. NULL: out of
  * memory, or the URL is not valid. */
 struct stock_server *stock_server_new(const struct stock_options *options);
+/* A random number of the server process to which a connection was made last; 0: not known. Any
+ * thread. */
+uint64_t stock_server_process(const struct stock_server *server);
+/* Its URL without the login. Any thread. */
+const char *stock_server_shown(const struct stock_server *server);
 /* Calls on_connection no more. */
 void stock_server_stop(struct stock_server *server);
 void stock_server_free(struct stock_server *server);

@@ -23,6 +23,7 @@ struct stock_server {
     struct pool pool;     /* of the connections that workers share */
     void (*on_connection)(void *arg, bool works);
     void *on_connection_arg;
+    _Atomic uint64_t process; /* see stock_server_process */
 };
 
 struct stock {
@@ -62,6 +63,7 @@ struct stock_server *stock_server_new(const struct stock_options *options)
     server->config.connect_timeout_ms = options->timeout_ms;
     server->config.command_timeout_ms = options->timeout_ms;
     server->config.replicas_ack = options->replicas_ack;
+    server->config.checks_votes = options->votes;
     atomic_init(&server->server.replicas, options->replicas);
     server->config.on_trace = options->on_trace;
     server->config.on_trace_arg = options->on_trace_arg;
@@ -74,6 +76,16 @@ struct stock_server *stock_server_new(const struct stock_options *options)
         return server;
     stock_server_free(server);
     return NULL;
+}
+
+uint64_t stock_server_process(const struct stock_server *server)
+{
+    return atomic_load(&server->process);
+}
+
+const char *stock_server_shown(const struct stock_server *server)
+{
+    return server->server.url.shown;
 }
 
 void stock_server_stop(struct stock_server *server)
@@ -189,7 +201,7 @@ const char *stock_code(const struct stock *stock)
 
 const char *stock_shown(const struct stock *stock)
 {
-    return stock->server->server.url.shown;
+    return stock_server_shown(stock->server);
 }
 
 const char *stock_error(const struct stock *stock)
@@ -224,11 +236,10 @@ static int64_t deadline_ns(const struct stock *stock)
     return mono_ns() + stock->timeout_ms * NS_PER_MS;
 }
 
-/* Whether the server answered, and refused this connection. BUSY does not count: a long script is
- * running. */
-static bool is_refusal(dlock_status status, const char *reason)
+/* Whether the server answered, and refused this connection. If it is no master now, it is away. */
+static bool is_refusal(const struct redis *redis, dlock_status status, const char *reason)
 {
-    return (status == DLOCK_REFUSED && strstr(reason, ": BUSY ") == NULL) ||
+    return (status == DLOCK_REFUSED && !redis_refused_for_now(redis)) ||
            (status == DLOCK_UNREACHABLE && strstr(reason, ": ERR max number of clients") != NULL);
 }
 
@@ -245,8 +256,9 @@ enum stock_status stock_connect(struct stock *stock)
         status =
             pool_take(&stock->server->pool, NULL, deadline_ns(stock), stock->end_fd, &stock->redis);
     }
-    stock->refused = is_refusal(status, dlock_error()) &&
-                     !redis_refused_for_now(stock->redis); /* no master now: it is away */
+    stock->refused = is_refusal(stock->redis, status, dlock_error());
+    if (status == DLOCK_OK)
+        atomic_store(&stock->server->process, redis_connection(stock->redis, 0).process);
     return status == DLOCK_OK ? STOCK_OK
                               : stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
 }

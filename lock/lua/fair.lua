@@ -168,7 +168,7 @@ elseif what == 'break' then
     if owner and not token then
         type = type .. ' of another rung'
     end
-    local broken = {type, owner or '', redis.call('PTTL', lock)}
+    local broken = {type, (owner or ''):sub(1, 128), redis.call('PTTL', lock)}
     if token then
         let_go(token + 999)
     end

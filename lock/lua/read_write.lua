@@ -37,11 +37,18 @@ end
 
 -- Removes expired owners. The zset says which owners hold the lock, and the hash says how.
 -- A member that is not in the hash may be an application's: it stays.
-for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now)) do
-    if call('HEXISTS', holds, gone) == 1 then
-        remove(gone)
+-- While one is there, nobody enters: so a foreign zset, which may be large, is not walked.
+local SWEEP = 100
+local removed
+repeat
+    removed = 0
+    for _, gone in ipairs(call('ZRANGEBYSCORE', lock, '-inf', now, 'LIMIT', 0, SWEEP)) do
+        if call('HEXISTS', holds, gone) == 1 then
+            remove(gone)
+            removed = removed + 1
+        end
     end
-end
+until removed < SWEEP
 local mine = call('ZSCORE', lock, owner) and call('HGET', holds, owner) -- " w7 r8 "
 local at = mine and mine:find(' ' .. hold .. ' ', 1, true)
 
@@ -160,10 +167,10 @@ local function tell(whom)
     call('PUBLISH', free, whom)
 end
 
--- The longest grant_ms of the invited readers: that long, no writer enters.
+-- The longest grant_ms of the invited readers, of a thousand at most: that long, no writer enters.
 local function longest_grant()
     local longest = 0
-    for _, reader in ipairs(call('ZRANGE', invited, 0, -1)) do
+    for _, reader in ipairs(call('ZRANGE', invited, 0, 999)) do
         longest = math.max(longest, tonumber(reader:match('%d+$')) or 0)
     end
     return longest
@@ -225,7 +232,7 @@ local function break_open()
         call('DEL', lock, holds)
         pcall(wake, true)
     end
-    return {last and 'zset' or 'none', left ~= 0 and last or '', left}
+    return {last and 'zset' or 'none', (left ~= 0 and last or ''):sub(1, 128), left}
 end
 
 if what == 'acquire' then

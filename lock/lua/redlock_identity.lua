@@ -4,7 +4,7 @@ local function number(identity) -- 0: it is none of the library's
     local digits = #identity < 96 and identity:match('^(%d+):[%w:-]+$')
     return digits and #digits < 16 and tonumber(digits) or 0
 end
-local mine, new = redis.call('GET', KEYS[1]) or '', ARGV[1]
+local mine, new = redis.call('GETRANGE', KEYS[1], 0, 95), ARGV[1]
 if number(new) < number(mine) or (number(new) == number(mine) and new <= mine) then
     return 0
 end

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUMBER_SHIFT 3
+#define NUMBER_SHIFT 4
 
 struct awaited {
     struct late_reply late; /* first */
@@ -63,7 +63,7 @@ static uint32_t says(const struct hearing *hearing, const struct redis *redis,
     if ((reply->type == REDIS_REPLY_INTEGER && reply->integer == 1) ||
         (reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0))
         return over | HEARD_KEY;
-    return over;
+    return over | HEARD_REFUSED;
 }
 
 void hearing_begin(struct hearing *hearing, struct quorum_hold *quorum, enum asks asks,

@@ -11,9 +11,10 @@
 #include "rung.h"
 
 enum heard {
-    HEARD_KEY = 1,  /* the server has had this hold's key */
-    HEARD_NONE = 2, /* it has had none */
-    HEARD_OVER = 4, /* a request that sets the key is not on its way to it any more */
+    HEARD_KEY = 1,     /* the server has had this hold's key */
+    HEARD_NONE = 2,    /* it has had none */
+    HEARD_OVER = 4,    /* a request that sets the key is not on its way to it any more */
+    HEARD_REFUSED = 8, /* it has answered an error, or that another key is there */
 };
 enum asks {
     ASKS_KEY,  /* OK or 1: it has the key; 0: it has none */

@@ -2,6 +2,8 @@
  *
  * See identity.h. One command both makes the value and reads it: SET with NX and GET (Redis 7). The
  * value is copied to replicas, the epoch of a promoted one is its own.
+ * The reply is not bounded: a foreign value of more than 1 MiB costs each such acquire its
+ * connection.
  */
 #include "identity.h"
 
@@ -55,13 +57,23 @@ static void identity_keep(const struct redis *redis, struct dlock_hold *hold,
     add_epoch(redis, identity);
 }
 
-void identity_take(const struct redis *redis, struct dlock_hold *hold, const redisReply *reply)
+bool identity_take(const struct redis *redis, struct dlock_hold *hold, const redisReply *reply)
 {
     enum dlock_reply_kind kind = reply == NULL                       ? DLOCK_REPLY_NONE
                                  : reply->type == REDIS_REPLY_NIL    ? DLOCK_REPLY_NIL
                                  : reply->type == REDIS_REPLY_STRING ? DLOCK_REPLY_TEXT
                                                                      : DLOCK_REPLY_OTHER;
     identity_keep(redis, hold, kind, kind == DLOCK_REPLY_TEXT ? reply->str : "");
+    return reply == NULL || reply->type != REDIS_REPLY_ERROR ||
+           strncmp(reply->str, "WRONGTYPE", 9) != 0;
+}
+
+dlock_status identity_wrong_type(const char *server)
+{
+    return fail(DLOCK_WRONG_TYPE,
+                "%s: " IDENTITY_KEY " holds no string, so the library did not set it; delete this "
+                "key",
+                server);
 }
 
 dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold)
@@ -75,6 +87,8 @@ dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold)
     env->reads = reads;
     identity_keep(env->redis, hold, answer.status == DLOCK_UNKNOWN ? DLOCK_REPLY_NONE : answer.kind,
                   answer.text);
+    if (answer.status == DLOCK_WRONG_TYPE)
+        return identity_wrong_type(redis_server(env->redis, 0));
     bool asked = answer.status == DLOCK_OK || answer.kind == DLOCK_REPLY_ERROR;
     return asked ? DLOCK_OK : answer.status == DLOCK_UNKNOWN ? DLOCK_UNREACHABLE : answer.status;
 }

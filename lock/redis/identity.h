@@ -12,10 +12,13 @@
 /* Appends the question to the write of the hold's acquire. Returns how many replies it has: 0, if
  * the hold does not want the identity. */
 size_t identity_append(struct redis *redis, struct dlock_hold *hold);
-/* Takes its reply; NULL: there is none. redis: the connection that it came on. */
-void identity_take(const struct redis *redis, struct dlock_hold *hold, const redisReply *reply);
+/* Takes its reply; NULL: there is none. redis: the connection that it came on. False: the key holds
+ * another type than a string. */
+bool identity_take(const struct redis *redis, struct dlock_hold *hold, const redisReply *reply);
+/* Always WRONG_TYPE, with a sentence that names the key. */
+dlock_status identity_wrong_type(const char *server);
 /* Asks in a write of its own, for a rung that sends its acquire itself. OK, or why the server was
- * not asked. */
+ * not asked, or identity_wrong_type(). */
 dlock_status identity_ask(struct rung_env *env, struct dlock_hold *hold);
 
 #endif

@@ -19,6 +19,7 @@
 
 #define FORMER "its sentinels have named another master"
 #define KEPT_PAUSE_MS 500
+#define REPLY_ELEMENTS_MAX (REPLY_BYTES_MAX / 3) /* each has at least 3 bytes */
 #define LOOKUP_PART 4 /* after 1/4 of connect_timeout_ms, try the addresses known so far */
 
 static void free_replies(struct node *node)
@@ -136,11 +137,26 @@ static void lose_behind(struct node *node)
     node->behind = 0;
     kept_unsent(&node->kept);
     node->kept_ns = 0;
+    node->kept_refused = false;
 }
 
 static bool is_one_of_several(const struct node *node)
 {
     return node->config->server_count > 1 && node->server->kind != SERVER_SENTINEL;
+}
+
+static bool is_voter(const struct node *node)
+{
+    return is_one_of_several(node) ||
+           (node->config->checks_votes && node->server->kind != SERVER_SENTINEL);
+}
+
+/* Beyond ORPHANS_MAX the oldest one is forgotten. */
+static void add_orphan(struct node *node)
+{
+    if (node->orphan_count == ORPHANS_MAX)
+        memmove(node->orphans, node->orphans + 1, --node->orphan_count * sizeof *node->orphans);
+    node->orphans[node->orphan_count++] = node->identity;
 }
 
 void node_close(struct node *node, dlock_status status, const char *reason)
@@ -154,7 +170,7 @@ void node_close(struct node *node, dlock_status status, const char *reason)
         node->lost = node->identity;
     }
     if (may_arrive && is_one_of_several(node))
-        node->orphan = node->identity;
+        add_orphan(node);
     lose_behind(node);
     /* The requests' status is final now. Sent and not answered: UNKNOWN. Not sent: `status`. */
     if (missing && node->status == DLOCK_OK)
@@ -315,8 +331,10 @@ void node_keep(struct node *node, int argc, const char *const *argv, bool refuse
     if (kept == NULL)
         return;
     kept->at = node->state == NODE_UP && !refused ? node->owed : 0;
-    if (refused)
+    if (refused) {
+        node->kept_refused = true;
         node->kept_ns = mono_deadline_ns(KEPT_PAUSE_MS);
+    }
     if (kept->text == NULL && node->config->on_trace != NULL)
         kept->text = command_text(argc, argv, NULL);
 }
@@ -330,18 +348,33 @@ void node_await_late(struct node *node, struct late_reply *late, size_t after)
         late->came(late, NULL);
 }
 
+static bool is_refused_for_now(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && error_is_transient(reply->str);
+}
+
 /* The reply has come that is the number `at` of all that were owed. */
 static void answer_kept(struct node *node, uint64_t at, const redisReply *reply)
 {
     struct kept_command *kept = kept_at(&node->kept, at);
     if (kept == NULL)
         return;
-    if (reply->type == REDIS_REPLY_ERROR && error_is_transient(reply->str)) {
+    const bool was_refused = node->kept_refused;
+    node->kept_refused = is_refused_for_now(reply);
+    if (node->kept_refused) {
         kept->at = 0;
         node->kept_ns = mono_deadline_ns(KEPT_PAUSE_MS);
     } else {
         kept_drop(&node->kept, kept);
+        node->kept_ns = was_refused ? mono_ns() : node->kept_ns;
     }
+}
+
+/* The server has ended the connections that it was told to end, unless it was too busy. */
+static void answer_orphans(struct node *node, uint64_t at, const redisReply *reply)
+{
+    if (at == node->orphans_at && !is_refused_for_now(reply))
+        node->orphan_count = 0;
 }
 
 void node_write(struct node *node)
@@ -421,6 +454,7 @@ static void take_late(struct node *node, redisReply *reply)
     drop_sent(node, 1);
     node->behind--;
     node->owes_ns = mono_ns();
+    answer_orphans(node, node->owed - node->behind, reply);
     answer_kept(node, node->owed - node->behind, reply);
     answer_awaited(node, node->owed - node->behind, reply);
     if (reply->type != REDIS_REPLY_ERROR)
@@ -443,6 +477,7 @@ void node_read(struct node *node)
         return;
     }
     redisReaderFeed(node->reader, bytes, (size_t)size);
+    node->reply_bytes += (size_t)size;
     for (;;) {
         void *reply = NULL;
         if (redisReaderGetReply(node->reader, &reply) != REDIS_OK) {
@@ -451,6 +486,7 @@ void node_read(struct node *node)
         }
         if (reply == NULL)
             break;
+        node->reply_bytes = node->reader->len - node->reader->pos;
         if (node->behind > 0) {
             take_late(node, reply);
             continue;
@@ -468,7 +504,7 @@ void node_read(struct node *node)
         node_protocol_error(node);
         return;
     }
-    if (node->reader->len > REPLY_BYTES_MAX)
+    if (node->reply_bytes > REPLY_BYTES_MAX)
         node_broke(node, "a reply is larger than 1 MiB");
 }
 
@@ -510,6 +546,30 @@ const struct address *node_address(const struct node *node)
     return &node->addresses.list[node->address_next - 1];
 }
 
+/* An array's length is said before its elements come, and room is made for all of them. Going
+ * through room for a thousand million takes a minute, so a length above the limit is an error. */
+#if HIREDIS_MAJOR >= 1
+static void bound_arrays(struct node *node)
+{
+    node->reader->maxelements = REPLY_ELEMENTS_MAX;
+}
+#else
+static void *create_array(const redisReadTask *task, int elements)
+{
+    const struct node *node = task->privdata;
+    return elements <= REPLY_ELEMENTS_MAX ? node->makes_array(task, elements) : NULL;
+}
+
+static void bound_arrays(struct node *node)
+{
+    node->makes = *node->reader->fn;
+    node->makes_array = node->makes.createArray;
+    node->makes.createArray = create_array;
+    node->reader->fn = &node->makes;
+    node->reader->privdata = node;
+}
+#endif
+
 /* Opens a connection to the next address. Each address gets an equal part of the remaining time, so
  * one that never answers does not use up all of it. */
 static bool open_next(struct node *node)
@@ -522,6 +582,9 @@ static bool open_next(struct node *node)
     node->sent_ns = now_ns;
     node->next_ns = now_ns + (node->until_ns - now_ns) / (int64_t)left;
     node->reader = redisReaderCreate();
+    node->reply_bytes = 0;
+    if (node->reader != NULL)
+        bound_arrays(node);
     node->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     node->socket.fd = node->fd;
     if (node->fd >= 0)
@@ -650,14 +713,14 @@ static void node_login(struct node *node)
     node->identity = (struct connection_id){0};
     node->made_ns = node->sent_ns = mono_ns();
     bool may_ask = reach_may_ask(node->server, &node->server->identity_refused_ns);
-    if (node->server->kind == SERVER_SENTINEL || (!is_one_of_several(node) && !may_ask)) {
+    if (node->server->kind == SERVER_SENTINEL || (!is_voter(node) && !may_ask)) {
         node_append(node, 1, (const char *const[]){"PING"},
                     NULL); /* shows whether the server has room */
         return;
     }
     node_append(node, 2, (const char *const[]){"CLIENT", "ID"}, NULL);
     node_append(node, 2, (const char *const[]){"INFO", "server"}, NULL);
-    if (!is_one_of_several(node))
+    if (!is_voter(node))
         return;
     node_append(node, 2, (const char *const[]){"INFO", "replication"}, NULL);
     node_append(node, 2, (const char *const[]){"INFO", "cluster"}, NULL);
@@ -714,18 +777,25 @@ static bool is_sentinel(const struct node *node)
            info_says(node->replies[node->login_size + 1], "\nredis_mode:sentinel");
 }
 
+/* A server whose script runs too long answers nothing else. It is only away for a time. */
+static dlock_status status_of_error(const redisReply *reply)
+{
+    bool for_now = reply->type == REDIS_REPLY_ERROR && error_is_transient(reply->str);
+    return for_now ? DLOCK_UNREACHABLE : DLOCK_REFUSED;
+}
+
 /* Whether the server may be one of several: a master that does not depend on the others. False: it
  * is refused. */
 static bool node_may_vote(struct node *node)
 {
     const redisReply *const *info = (const redisReply *const *)node->replies + node->login_size + 1;
     char reason[REASON_MAX];
-    if (!is_one_of_several(node))
+    if (!is_voter(node))
         return true;
     if (!read_process(info[0], &node->identity.process)) {
         snprintf(reason, sizeof reason, "INFO does not say which server it is: %s",
                  info[0]->type == REDIS_REPLY_ERROR ? info[0]->str : "it has no run_id");
-        fail_to_connect(node, DLOCK_REFUSED, reason);
+        fail_to_connect(node, status_of_error(info[0]), reason);
     } else if (info_says(info[2], "cluster_enabled:1")) {
         fail_to_connect(node, DLOCK_REFUSED,
                         "it is a node of a cluster; each of several servers must be a master "
@@ -748,31 +818,45 @@ bool node_may_kill(const struct node *node, const struct connection_id *other)
            reach_may_ask(node->server, &node->server->kill_refused_ns);
 }
 
-/* Requests on a connection that broke may still be carried out. Before this connection's first
- * command, the server ends that one. */
-static void append_kill(struct node *node)
+/* Those that the server can end. */
+static void choose_orphans(struct node *node)
 {
-    const struct connection_id *orphan = &node->orphan;
-    char id[24];
-    if (node_may_kill(node, orphan)) {
+    size_t left = 0;
+    for (size_t i = 0; i < node->orphan_count; i++)
+        if (node_may_kill(node, &node->orphans[i]))
+            node->orphans[left++] = node->orphans[i];
+    node->orphan_count = left;
+}
+
+/* Requests on connections that broke may still be carried out. Before this connection's first
+ * command, the server ends those. If this one breaks before it says so, the next one asks again. */
+static void append_kills(struct node *node)
+{
+    choose_orphans(node);
+    for (size_t i = 0; i < node->orphan_count && node->state == NODE_UP; i++) {
+        char id[24];
         const char *const kill[] = {"CLIENT", "KILL", "ID", id};
-        snprintf(id, sizeof id, "%lld", orphan->id);
+        snprintf(id, sizeof id, "%lld", node->orphans[i].id);
         node_append(node, 4, kill, NULL);
         node_note_sent(node, 4, kill, NULL);
         atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
     }
-    node->orphan = (struct connection_id){0};
+    node->orphans_at = node->owed + node->reply_wanted;
 }
 
-/* They stay kept until they are answered. */
-static void append_kept(struct node *node)
+/* Sends so many of those that are not sent. They stay kept until they are answered. */
+static void append_kept(struct node *node, size_t most)
 {
     struct kept_command *kept;
     STAILQ_FOREACH(kept, &node->kept.list, of_list) {
         if (kept->at != 0)
             continue;
-        if (!node_put(node, kept->bytes, kept->size))
+        if (most-- == 0)
             return;
+        if (!node_put(node, kept->bytes, kept->size)) {
+            node->kept_ns = mono_deadline_ns(KEPT_PAUSE_MS);
+            return;
+        }
         kept->at = node->owed + ++node->reply_wanted;
         atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
         if (node->config->on_trace != NULL)
@@ -780,17 +864,23 @@ static void append_kept(struct node *node)
     }
 }
 
-/* What an earlier exchange left to do. No reply is awaited. */
-static void send_left(struct node *node)
+/* No reply is awaited. */
+static void send_beside(struct node *node)
 {
-    node->sent_ns = mono_ns();
-    append_kill(node);
-    if (node->state == NODE_UP) /* there was memory */
-        append_kept(node);
     node_leave_behind(node);
     node->status = DLOCK_OK; /* of the exchange, which has not asked this server anything */
     if (node->state == NODE_UP)
         node_write(node);
+}
+
+/* What earlier exchanges left to do. */
+static void send_left(struct node *node)
+{
+    node->sent_ns = mono_ns();
+    append_kills(node);
+    if (node->state == NODE_UP) /* there was memory */
+        append_kept(node, KEPT_MAX);
+    send_beside(node);
 }
 
 void node_send_kept(struct node *node)
@@ -798,7 +888,9 @@ void node_send_kept(struct node *node)
     if (node->state != NODE_UP || node->kept_ns == 0 || mono_ns() < node->kept_ns)
         return;
     node->kept_ns = 0;
-    send_left(node);
+    node->sent_ns = mono_ns();
+    append_kept(node, node->kept_refused ? 1 : KEPT_MAX);
+    send_beside(node);
 }
 
 /* A full server sends this error instead of the first reply, and closes the connection. */
@@ -861,7 +953,7 @@ static void logged_in(struct node *node)
                  node->server->kind == SERVER_OF_SENTINEL
                      ? " (by the master that the sentinels name; its login is the URL's)"
                      : "");
-        fail_to_connect(node, DLOCK_REFUSED, reason);
+        fail_to_connect(node, status_of_error(node->replies[i]), reason);
         return;
     }
     if (other_role(node) != NULL) {
@@ -926,11 +1018,6 @@ static void node_overdue(struct node *node)
         reach_tried(node->server, node_address(node), true);
         fail_to_connect(node, DLOCK_UNREACHABLE, reason);
     }
-}
-
-static bool node_is_open(const struct node *node)
-{
-    return node->state == NODE_LOGIN || node->state == NODE_UP;
 }
 
 void node_step(struct node *node, short events)

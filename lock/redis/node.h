@@ -12,6 +12,8 @@
 
 #include <poll.h>
 
+#define ORPHANS_MAX 8
+
 /* A command whose reply is due, for the trace. */
 struct sent_command {
     char *text;
@@ -33,6 +35,11 @@ struct node {
     int fd;
     struct reach_socket socket; /* known to the server while fd is open */
     redisReader *reader;
+#if HIREDIS_MAJOR < 1
+    redisReplyObjectFunctions makes; /* what the reader makes replies with: as by default, */
+    void *(*makes_array)(const redisReadTask *task, int elements); /* but no longer arrays */
+#endif
+    size_t reply_bytes; /* so much of the next reply has come */
 
     struct lookup *lookup;      /* RESOLVING */
     struct addresses addresses; /* to try, in this order */
@@ -58,8 +65,9 @@ struct node {
     bool confirms; /* the exchange's last command is WAIT: all others were carried out before it */
     struct kept kept;
     STAILQ_HEAD(, late_reply) awaited; /* in the order of their replies */
-    uint64_t owed;   /* how many replies it has owed so far, of which `behind` are due */
-    int64_t kept_ns; /* CLOCK_MONOTONIC: when the commands are sent that were refused; 0: none */
+    uint64_t owed;     /* how many replies it has owed so far, of which `behind` are due */
+    int64_t kept_ns;   /* CLOCK_MONOTONIC: when the commands are sent that were refused; 0: none */
+    bool kept_refused; /* the latest answer to one: the next is sent alone */
 
     struct sent_command *sent; /* those that it owes a reply, then this exchange's; trace only */
     size_t sent_count;
@@ -73,9 +81,11 @@ struct node {
     struct connection_id identity; /* of this connection */
     struct connection_id lost;     /* of the connection that broke with a reply missing */
     bool lost_may_arrive;          /* `lost` is set: what was sent on it may be carried out */
-    /* With several servers: the latest connection that broke so, in any exchange. The next one has
-     * the server end it, before any other command. */
-    struct connection_id orphan;
+    /* With several servers: the latest connections that broke so, in any exchange. The next one has
+     * the server end them, before any other command. They stay here until it has answered that. */
+    struct connection_id orphans[ORPHANS_MAX];
+    size_t orphan_count;
+    uint64_t orphans_at; /* the number of that answer among all that were owed */
 
     dlock_status status; /* of this exchange */
     dlock_status down_status;
@@ -84,6 +94,12 @@ struct node {
 
 void node_init(struct node *node, struct redis_config *config, struct server *server);
 void node_free(struct node *node);
+
+/* There is a connection, on which the login may be under way. */
+static inline bool node_is_open(const struct node *node)
+{
+    return node->state == NODE_LOGIN || node->state == NODE_UP;
+}
 
 static inline bool node_connecting(const struct node *node)
 {
@@ -143,7 +159,8 @@ void node_read(struct node *node);
 void node_keep(struct node *node, int argc, const char *const *argv, bool refused);
 /* See redis_await_late. */
 void node_await_late(struct node *node, struct late_reply *late, size_t after);
-/* Sends the kept commands that were refused, if their pause is over. */
+/* If their pause is over, sends one of the kept commands that were refused; the others follow when
+ * it was not refused again. */
 void node_send_kept(struct node *node);
 /* Notes a command for the trace, after node_append. */
 void node_note_sent(struct node *node, int argc, const char *const *argv, const size_t *sizes);

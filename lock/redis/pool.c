@@ -355,6 +355,27 @@ void pool_catch_up(struct pool *pool, const struct redis *redis)
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* They stay in their places, as above. One that moves may be looked at twice, and the one after it
+ * not at all, this time. */
+bool pool_send_kept(struct pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    pool->keeps = false;
+    for (size_t i = 0; i < pool->idle_count; i++) {
+        struct redis *redis = pool->idle[i];
+        const bool up = redis_up(redis), unsent = redis_keeps_unsent(redis);
+        if (!redis_keeps(redis))
+            continue;
+        redis_ready(redis, 0, -1);
+        pool->keeps |= redis_keeps(redis);
+        if (redis_up(redis) != up || redis_keeps_unsent(redis) != unsent)
+            hand_on(pool, pool_pick(pool, i));
+    }
+    const bool keeps = pool->keeps;
+    pthread_mutex_unlock(&pool->mutex);
+    return keeps;
+}
+
 static void run_errand(struct redis *redis, struct errand *errand)
 {
     redis_go_on(redis);
@@ -378,8 +399,12 @@ void pool_give(struct pool *pool, struct redis *redis)
         run_errand(redis, errand);
         pthread_mutex_lock(&pool->mutex);
     }
+    const bool first = redis_keeps(redis) && !pool->keeps && pool->config->keeps != NULL;
+    pool->keeps |= first;
     hand_on(pool, redis);
     pthread_mutex_unlock(&pool->mutex);
+    if (first)
+        pool->config->keeps(pool->config->outages.arg);
 }
 
 static struct errand *errand_new(const struct redis *redis, uint32_t servers, int argc,

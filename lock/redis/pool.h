@@ -29,6 +29,7 @@ struct pool {
     size_t connecting; /* lent to be connected */
     bool refused;      /* the latest attempt of a caller in the queue has failed */
     int64_t grow_ns;   /* CLOCK_MONOTONIC: no caller in the queue connects one more before */
+    bool keeps;        /* pool_send_kept is to be called */
 };
 
 bool pool_init(struct pool *pool, struct redis_config *config, size_t max);
@@ -54,6 +55,10 @@ void pool_give(struct pool *pool, struct redis *redis);
 /* Takes the late replies that have come on that connection, if it is idle. Else its borrower does.
  * Does not wait. */
 void pool_catch_up(struct pool *pool, const struct redis *redis);
+/* Goes on with what idle connections keep for a server that was away, was silent, or refused it:
+ * takes replies, connects, and sends. Does not wait. After config->keeps was called: again and
+ * again, until it returns that nothing is kept any more. */
+bool pool_send_kept(struct pool *pool);
 /* Sends a command to some of the servers (a bit each) on that connection, one of this pool's: when
  * it is returned. So the command follows what its borrower sends, and what was sent before. No
  * answer is awaited; the command is kept as by redis_keep. Without memory, or beyond 4096, it is

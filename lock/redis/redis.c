@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SAME_SERVER "it is the same server as %s; each server may be named only once"
 #define LATE_MS 50                /* how long late servers are awaited once enough are connected */
 #define BEHIND_MAX (2 * KEPT_MAX) /* a server that owes more replies is given up */
 
@@ -99,6 +100,14 @@ bool redis_keeps_unsent(const struct redis *redis)
 {
     for (size_t i = 0; i < redis->node_count; i++)
         if (node_keeps_unsent(&redis->nodes[i]))
+            return true;
+    return false;
+}
+
+bool redis_keeps(const struct redis *redis)
+{
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (redis->nodes[i].kept.count > 0)
             return true;
     return false;
 }
@@ -203,13 +212,48 @@ void redis_disconnect(struct redis *redis)
         node_close(&redis->nodes[i], DLOCK_UNREACHABLE, "closed");
 }
 
+/* It refuses for good: waiting does not help. */
+static bool refuses(const struct node *node)
+{
+    return node->state == NODE_DOWN && node->down_status == DLOCK_REFUSED &&
+           !redis_is_demotion(node->down_reason);
+}
+
+uint32_t redis_refusing(const struct redis *redis)
+{
+    uint32_t refusing = 0;
+    for (size_t i = 0; i < redis->node_count; i++)
+        refusing |= (uint32_t)refuses(&redis->nodes[i]) << i;
+    return refusing;
+}
+
+bool redis_leaves_majority(const struct redis *redis, uint32_t without)
+{
+    size_t others = redis->node_count - (size_t)__builtin_popcount(without);
+    return others >= redis->node_count / 2 + 1;
+}
+
+bool redis_refused_for_now(const struct redis *redis)
+{
+    return redis_leaves_majority(redis, redis_refusing(redis));
+}
+
+/* No server is connected: the one that decides what becomes of a waiter. It is the last of those
+ * that refuse for good if they leave no majority, and else of the others. */
+static const struct node *who_decides(const struct redis *redis)
+{
+    bool for_now = redis_refused_for_now(redis);
+    const struct node *one = NULL;
+    for (const struct node *node = redis->nodes; node < redis->nodes + redis->node_count; node++)
+        if (refuses(node) != for_now && (one == NULL || node->state == NODE_DOWN))
+            one = node;
+    return one;
+}
+
 /* No server is connected: the status, with a sentence that says why. */
 static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 {
-    const struct node *node = &redis->nodes[0];
-    for (size_t i = 1; i < redis->node_count; i++)
-        if (redis->nodes[i].state == NODE_DOWN)
-            node = &redis->nodes[i];
+    const struct node *node = who_decides(redis);
     const char *url = node->server->url.shown;
     if (pumped == DLOCK_CANCELLED)
         return fail(DLOCK_CANCELLED, "cancelled while connecting to %s", url);
@@ -322,21 +366,24 @@ static const struct node *find_twin(const struct redis *redis, const struct node
     return NULL;
 }
 
+bool redis_is_twin(const struct redis *redis, size_t index)
+{
+    const struct node *node = &redis->nodes[index], *twin = find_twin(redis, node);
+    char reason[REASON_MAX];
+    if (twin == NULL)
+        return false;
+    snprintf(reason, sizeof reason, SAME_SERVER, twin->server->url.shown);
+    reach_named_twice(node->server, reason);
+    return true;
+}
+
 dlock_status redis_check_independent(const struct redis *redis)
 {
-    char reason[REASON_MAX];
-    for (size_t i = 0; i < redis->node_count; i++) {
-        const struct node *node = &redis->nodes[i], *twin = find_twin(redis, node);
-        if (twin == NULL)
-            continue;
-        snprintf(reason, sizeof reason,
-                 "it is the same server as %s; each server may be named only once",
-                 twin->server->url.shown);
-        reach_named_twice(node->server, reason);
-        return fail(DLOCK_REFUSED,
-                    "%s and %s are the same server; each server may be named only once",
-                    twin->server->url.shown, node->server->url.shown);
-    }
+    for (size_t i = 0; i < redis->node_count; i++)
+        if (redis_is_twin(redis, i))
+            return fail(
+                DLOCK_REFUSED, "%s and %s are the same server; each server may be named only once",
+                find_twin(redis, &redis->nodes[i])->server->url.shown, redis_server(redis, i));
     return DLOCK_OK;
 }
 
@@ -396,16 +443,6 @@ bool redis_is_demotion(const char *error)
            strncmp(error, "UNBLOCKED", 9) == 0 ||
            strncmp(error, "ERR WAIT cannot be used with replica", 36) == 0 ||
            strncmp(error, NOT_MASTER, strlen(NOT_MASTER)) == 0;
-}
-
-bool redis_refused_for_now(const struct redis *redis)
-{
-    for (size_t i = 0; i < redis->node_count; i++) {
-        const struct node *node = &redis->nodes[i];
-        if (node->state == NODE_DOWN && redis_is_demotion(node->down_reason))
-            return true;
-    }
-    return false;
 }
 
 static void redis_drop_demoted(struct node *node, const char *error)
@@ -587,6 +624,11 @@ dlock_status redis_hear(struct redis *redis, bool (*heard)(void *arg), void *arg
     return pumped;
 }
 
+bool redis_is_open(const struct redis *redis, size_t index)
+{
+    return node_is_open(&redis->nodes[index]);
+}
+
 bool redis_awaits(const struct redis *redis, size_t index)
 {
     const struct node *node = &redis->nodes[index];
@@ -606,12 +648,13 @@ bool redis_awaits_prompt(const struct redis *redis)
     return false;
 }
 
-const char *redis_silence(const struct redis *redis, size_t index)
+const char *redis_silence(const struct redis *redis, size_t index, const char *connected)
 {
     const struct node *node = &redis->nodes[index];
-    return node->state == NODE_DOWN ? node->down_reason
-           : node->state == NODE_UP ? "no answer in time"
-                                    : "not connected yet";
+    return node->state == NODE_DOWN         ? node->down_reason
+           : find_twin(redis, node) != NULL ? "it is the same server as one before it"
+           : node->state == NODE_UP         ? connected
+                                            : "not connected yet";
 }
 
 /* ---- Uncertain requests ---------------------------------------------------------------------- */

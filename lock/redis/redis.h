@@ -18,6 +18,7 @@
 struct redis_config {
     struct server *servers;
     size_t server_count;
+    bool checks_votes; /* its one server votes beside others; whether it may is checked */
     int64_t connect_timeout_ms;
     int64_t command_timeout_ms;
     enum dlock_replicas_ack replicas_ack; /* see acks.h */
@@ -25,6 +26,9 @@ struct redis_config {
     void *on_trace_arg;
     _Atomic uint64_t commands; /* sent */
     _Atomic uint64_t connects; /* made */
+    /* A connection that is not lent keeps commands: see pool_send_kept. It must not block. NULL: no
+     * call. The argument is that of `outages`. */
+    void (*keeps)(void *arg);
     struct outages outages;
 };
 
@@ -62,7 +66,13 @@ const struct redis_config *redis_config_of(const struct redis *redis);
  * OK: at least one server is connected. UNREACHABLE. REFUSED: the login failed, or the server is
  * not a master. CANCELLED. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
-/* After REFUSED: whether a server is not a master, so that a later attempt may succeed. */
+/* The servers that refuse the login for good, a bit each. One that is away, or whose sentinels name
+ * it too early or too late, may come back. */
+uint32_t redis_refusing(const struct redis *redis);
+/* Whether a majority is left without these. */
+bool redis_leaves_majority(const struct redis *redis, uint32_t without);
+/* After REFUSED: whether a majority does not refuse for good, so that a later attempt may
+ * succeed. */
 bool redis_refused_for_now(const struct redis *redis);
 
 /* As redis_ready, but connects to no server. Whether a majority is still connected. */
@@ -74,11 +84,18 @@ void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 /* Whether a majority of the servers is connected, as far as is known. How many are. */
 bool redis_up(const struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
+/* Whether there is a connection to that server, on which the login may be under way. */
+bool redis_is_open(const struct redis *redis, size_t node);
 /* Whether a command that redis_keep keeps must still be sent. */
 bool redis_keeps_unsent(const struct redis *redis);
+/* Whether it keeps any: their replies have not come. */
+bool redis_keeps(const struct redis *redis);
 /* Whether a server is being connected: redis_ready goes on with that. */
 bool redis_connecting(const struct redis *redis);
 
+/* Whether it is connected to the same server process as one before it. It has no voice then, and is
+ * not asked. This may begin at any connect: a host name or a proxy may lead elsewhere by then. */
+bool redis_is_twin(const struct redis *redis, size_t index);
 /* Whether all servers that are connected are different ones. OK; REFUSED, with a sentence. */
 dlock_status redis_check_independent(const struct redis *redis);
 
@@ -147,8 +164,8 @@ bool redis_awaits(const struct redis *redis, size_t node);
 bool redis_owes(const struct redis *redis, size_t node);
 /* Whether a reply may still come from a server that owes nothing to an earlier exchange. */
 bool redis_awaits_prompt(const struct redis *redis);
-/* Why there is no reply, in words. */
-const char *redis_silence(const struct redis *redis, size_t node);
+/* Why there is no reply, in words. connected: why a connected server gave none. */
+const char *redis_silence(const struct redis *redis, size_t node, const char *connected);
 
 /* redis_gather in steps, for a thread with other work. redis_wait disconnects no server, and may
  * be called again. OK: no further reply can come; TIMED_OUT; CANCELLED. redis_finish disconnects a

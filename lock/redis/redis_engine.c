@@ -48,6 +48,7 @@ static dlock_status redis_engine_open(struct dlock_client *client, const char *c
     engine->config.replicas_ack = options->replicas_ack;
     engine->config.on_trace = options->on_trace;
     engine->config.on_trace_arg = options->on_trace_arg;
+    engine->config.keeps = timekeeper_send_kept;
     engine->config.outages.tell = timekeeper_notice;
     engine->config.outages.arg = &client->timekeeper;
     subscriber_init(&engine->channels, WAIT_CHANNEL);
@@ -85,6 +86,11 @@ static void redis_engine_stats(const struct dlock_client *client, struct dlock_s
     stats->connections_lost = config->outages.lost;
     stats->connections_refused = config->outages.refused;
     stats->connections_restored = config->outages.back;
+}
+
+static bool redis_engine_send_kept(struct dlock_client *client)
+{
+    return pool_send_kept(&redis_of(client)->pool);
 }
 
 static int64_t redis_engine_pause_ms(struct dlock_client *client)
@@ -190,11 +196,9 @@ static unsigned redis_engine_abilities(const struct rung_ops *ops)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static const char *const schemes[] = {"redis:", "unix:", "sentinel:", NULL};
-
-const struct engine engine_redis = {
+const struct dlock_engine engine_redis = {
+    .version = DLOCK_VERSION,
     .name = "Redis",
-    .schemes = schemes,
     .fallback_url = "redis://127.0.0.1:6379/0",
     .open = redis_engine_open,
     .stop = redis_engine_stop,
@@ -207,6 +211,7 @@ const struct engine engine_redis = {
     .begin_batch = begin_batch,
     .shares = redis_shares,
     .exchange = redis_exchange,
+    .send_kept = redis_engine_send_kept,
     .pause_ms = redis_engine_pause_ms,
     .listen = subscriber_listen,
     .forget = subscriber_forget,

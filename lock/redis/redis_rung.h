@@ -81,6 +81,7 @@ struct votes {
     uint32_t said_no;
     uint32_t unanswered; /* late and lost */
     uint32_t asked;      /* perhaps only in part */
+    uint32_t refusing;   /* for good; those included that are not connected for that reason */
     /* What each one said, for a sentence; unless `yes` is a majority that decides. */
     char answers[SENTENCE_MAX];
 };
@@ -107,9 +108,20 @@ struct votes rung_poll(struct rung_env *env, const struct script *script, const 
 enum vote { VOTE_NONE, VOTE_YES, VOTE_NO, VOTE_FAILED };
 enum vote votes_add(struct votes *votes, const struct question *question, void *arg, size_t server,
                     const struct answer *answer);
+/* Of a connected server without an answer. */
+static inline const char *votes_silence(bool awaited)
+{
+    return awaited ? "no answer in time" : "not awaited";
+}
 /* Sets votes->answers. word: what that server said. */
 void votes_say(struct votes *votes, const struct redis *redis,
                const char *(*word)(const void *arg, size_t server), const void *arg);
+
+/* How many servers it has: a bit each. */
+static inline size_t size_of(uint32_t servers)
+{
+    return (size_t)__builtin_popcount(servers);
+}
 
 /* A round that renews one hold on several servers. rung_ops.begin_renew sets what is to be asked;
  * end_renew judges the votes. In between the round's hold may end, and then only `question` is
@@ -121,9 +133,8 @@ struct renewing {
     struct question question;
     uint32_t counted; /* a bit for each server whose answer counts */
     uint32_t missing; /* servers that have no key */
-    /* What late answers said before the round: who had the key, and who had none. */
-    uint32_t joining;
-    uint32_t lacked;
+    uint32_t joining; /* servers that had the key: late answers said so before the round */
+    uint32_t lacked;  /* and those that had none */
     int64_t began_ns; /* CLOCK_BOOTTIME, before it was sent */
 };
 

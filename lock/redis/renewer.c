@@ -4,6 +4,7 @@
  * pool lends. Also renews one hold, for dlock_extend.
  */
 #include "acks.h"
+#include "explain.h"
 #include "redis_engine.h"
 #include "rounds.h"
 
@@ -64,10 +65,25 @@ static void free_all(struct renewer *renewer)
 
 /* ---- The connection -------------------------------------------------------------------------- */
 
+/* Whether its own connection is up. It is tried without waiting. */
+static bool renewer_has_own(struct renewer *renewer)
+{
+    struct redis *own = renewer->own;
+    if (!redis_up(own) && mono_ns() >= renewer->own_from_ns) {
+        redis_ready(own, mono_ns(), -1);
+        if (!redis_up(own) && !redis_connecting(own))
+            renewer->own_from_ns = mono_deadline_ns(OWN_PAUSE_MS);
+    }
+    return redis_up(own);
+}
+
 /* Rounds under way stay on their connection, and are not to wait. Without a majority on it, others
- * wait until these are over, and may then get another connection. */
+ * wait until these are over, and may then get another connection. Calls need a lent one, too: if
+ * its own one is up, no more begin there, so that it goes back. */
 static dlock_status renewer_still_ready(struct renewer *renewer)
 {
+    if (renewer_is_lent(renewer) && renewer_has_own(renewer))
+        return DLOCK_UNREACHABLE;
     redis_ready(renewer->redis, mono_ns(), -1);
     return redis_up(renewer->redis) ? DLOCK_OK : DLOCK_UNREACHABLE;
 }
@@ -131,16 +147,43 @@ static dlock_status renewer_alone(struct renewer *renewer, struct dlock_hold *ho
     return acks_judge(&env.acks, rung_renew(&env, hold, ttl_ms));
 }
 
+static dlock_status extend_on(struct rung_env *env, struct dlock_hold *hold, int64_t *sent_ns,
+                              int64_t *ttl_ms)
+{
+    *sent_ns = hold->lock->client->now_ns();
+    *ttl_ms = dlock_valid(hold) ? renewal_ms(hold, *sent_ns) : 0;
+    env->confirms_ms = max_ns(dlock_remaining_ms(hold), 1);
+    return *ttl_ms > 0 ? acks_judge(&env->acks, rung_renew(env, hold, *ttl_ms)) : DLOCK_OK;
+}
+
+/* On several servers: once a connection is there, in turn with the hold's other rounds. While it
+ * waits for the connection, the timekeeper may renew the hold. While it waits for a round, it keeps
+ * no connection from others. */
+static dlock_status begin_extend(struct dlock_hold *hold, int64_t ends_ns, struct rung_env *env)
+{
+    struct timekeeper *timekeeper = &hold->lock->client->timekeeper;
+    const int64_t began_ns = mono_ns();
+    while (timekeeper_await_round(timekeeper, hold, ends_ns)) {
+        dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, env);
+        if (status != DLOCK_OK || timekeeper_begin_round(timekeeper, hold, 0))
+            return status;
+        env_end(hold->lock, env);
+    }
+    return no_turn(hold->lock, began_ns);
+}
+
 dlock_status redis_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *sent_ns,
                           int64_t *ttl_ms)
 {
-    struct rung_env env;
-    dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, &env);
-    *sent_ns = env.now_ns();
-    *ttl_ms = renewal_ms(hold, *sent_ns);
-    env.confirms_ms = max_ns(dlock_remaining_ms(hold), 1);
-    if (status == DLOCK_OK && *ttl_ms > 0)
-        status = acks_judge(&env.acks, rung_renew(&env, hold, *ttl_ms));
+    struct rung_env env = {.redis = NULL};
+    const bool several = hold->quorum != NULL;
+    dlock_status status = several ? begin_extend(hold, ends_ns, &env)
+                                  : env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, &env);
+    const bool begun = status == DLOCK_OK;
+    if (begun)
+        status = extend_on(&env, hold, sent_ns, ttl_ms);
+    if (begun && several)
+        timekeeper_end_round(&hold->lock->client->timekeeper, hold);
     env_end(hold->lock, &env);
     return status;
 }

@@ -265,6 +265,13 @@ static void round_trip_take_answer(struct trip *trip, struct exchange *exchange,
         point(&trip->env, "acquired");
 }
 
+/* The lock was granted, but who gave it cannot be known: as if it were not confirmed. */
+static void round_trip_refuse_identity(const struct trip *trip, struct exchange *exchange)
+{
+    exchange->unconfirmed = true;
+    exchange_set(exchange, identity_wrong_type(redis_server(trip->env.redis, 0)));
+}
+
 /* `last` is sent only once. The reads are sent again with a request that is sent again. */
 static void take_replies(struct trip *trip, struct exchange *exchange)
 {
@@ -276,8 +283,8 @@ static void take_replies(struct trip *trip, struct exchange *exchange)
         exchange->rode = true;
         exchange->last = NULL;
     }
-    if (exchange->step == STEP_ACQUIRE && exchange->hold->wants_identity)
-        identity_take(redis, exchange->hold, redis_reply(redis, 0, at++));
+    const bool identified = !(exchange->step == STEP_ACQUIRE && exchange->hold->wants_identity) ||
+                            identity_take(redis, exchange->hold, redis_reply(redis, 0, at++));
     const redisReply *reply = exchange->step != STEP_ALONE ? redis_reply(redis, 0, at++) : NULL;
     env_ride_take(redis, reads_of(exchange), at);
     if (reply != NULL)
@@ -285,6 +292,8 @@ static void take_replies(struct trip *trip, struct exchange *exchange)
     else
         exchange_set(exchange,
                      trip->gathered != DLOCK_OK ? fail(trip->gathered, "%s", trip->why) : DLOCK_OK);
+    if (!identified && exchange->status == DLOCK_OK)
+        round_trip_refuse_identity(trip, exchange);
 }
 
 static void send_pairs(struct trip *trip, struct exchange *const *all, size_t count)
@@ -557,7 +566,8 @@ static void judge_release(struct exchange *exchange)
                      ? DLOCK_OK /* the first request freed it, or an operator did */
                      : fail(DLOCK_UNKNOWN, "'%s' was released, or it expired before", hold->key);
     else if (status != DLOCK_OK && status != DLOCK_LOST)
-        status = fail(DLOCK_UNKNOWN, "'%s': the release was not answered", hold->key);
+        status = fail(DLOCK_UNKNOWN, "'%s': the release was not answered (%s)", hold->key,
+                      exchange->why);
     else
         return;
     exchange_set(exchange, status);

@@ -31,7 +31,6 @@ struct round {
     struct renewing renewing;
     struct votes votes;
     struct ask *asks[SERVERS_MAX]; /* not answered yet; else NULL */
-    size_t awaited;                /* how many these are */
     enum vote each[SERVERS_MAX];
     char errors[SERVERS_MAX][SAYS_MAX];
 };
@@ -52,11 +51,21 @@ static void round_is_over(struct round *round)
     round->over = true;
 }
 
+/* Whether the hold is renewed, if all that are awaited say yes. Other answers are not worth a wait:
+ * the next round may find more servers. */
+static bool round_may_renew(const struct round *round)
+{
+    uint32_t yes = round->votes.said_yes;
+    for (size_t i = 0; i < round->votes.servers; i++)
+        yes |= round->asks[i] != NULL ? UINT32_C(1) << i : 0;
+    return size_of(yes & round->renewing.counted) >= round->votes.needed;
+}
+
 static void round_decide(struct round *round)
 {
     struct renewing *renewing = &round->renewing;
     if (!round->over &&
-        (round->awaited == 0 || renewing->question.is_decided(renewing, &round->votes)))
+        (!round_may_renew(round) || renewing->question.is_decided(renewing, &round->votes)))
         round_is_over(round);
 }
 
@@ -83,7 +92,6 @@ static void ask_came(struct late_reply *late, const redisReply *reply)
     if (round == NULL)
         return;
     round->asks[server] = NULL;
-    round->awaited--;
     if (reply != NULL) {
         round_count(round, server, reply);
     } else {
@@ -100,7 +108,7 @@ static void round_ask(struct round *round, size_t server, int argc, const char *
     const struct question *question = &round->renewing.question;
     struct redis *redis = round->env.redis;
     const uint32_t it = UINT32_C(1) << server;
-    struct ask *ask = malloc(sizeof *ask);
+    struct ask *ask = redis_is_twin(redis, server) ? NULL : malloc(sizeof *ask);
     if (ask == NULL)
         return;
     *ask = (struct ask){.late = {.came = ask_came}, .round = round, .redis = redis};
@@ -112,7 +120,6 @@ static void round_ask(struct round *round, size_t server, int argc, const char *
         return;
     }
     round->asks[server] = ask;
-    round->awaited++;
     round->votes.asked |= it;
 }
 
@@ -188,10 +195,12 @@ struct renewal *rounds_over(const struct rounds *rounds)
 static const char *round_word(const void *arg, size_t server)
 {
     const struct round *round = arg;
-    return round->each[server] == VOTE_YES      ? "yes"
-           : round->each[server] == VOTE_NO     ? "no"
-           : round->each[server] == VOTE_FAILED ? round->errors[server]
-                                                : redis_silence(round->env.redis, server);
+    return round->each[server] == VOTE_YES  ? "yes"
+           : round->each[server] == VOTE_NO ? "no"
+           : round->each[server] == VOTE_FAILED
+               ? round->errors[server]
+               : redis_silence(round->env.redis, server,
+                               votes_silence(round->until_ns <= mono_ns()));
 }
 
 /* From now on its missing answers are only heard. */
@@ -212,6 +221,7 @@ dlock_status rounds_end(struct rounds *rounds, struct renewal *renewal, struct d
     struct round *round = (struct round *)renewal;
     dlock_status status = DLOCK_OK;
     TAILQ_REMOVE(&rounds->over, round, of_rounds);
+    leave_demoted(rounds, round->env.redis);
     round_leave(round);
     votes_say(&round->votes, round->env.redis, round_word, round);
     if (hold != NULL)

@@ -21,6 +21,7 @@
 
 #define EVERY_MS 1000
 #define ANEW_MS 100 /* an undecided round may give way to another one after that */
+#define NEWS_MOST 8 /* rounds that one EVERY_MS begins at once on the sentinels' word */
 #define LATE_MS 50  /* without a majority: how long the others are awaited, to be quoted */
 #define HOST_MAX 256
 #define PORT_MAX 6
@@ -58,7 +59,10 @@ struct watch {
     pthread_t thread;
     bool started;
     _Atomic bool ending;
-    bool wanted;       /* another round is to begin */
+    bool wanted;       /* another round is to begin: for a connection, */
+    bool news;         /* or because a sentinel has news, which it may have without end */
+    int64_t news_ns;   /* CLOCK_MONOTONIC: when the first of */
+    int news_count;    /* so many rounds began because of news, within EVERY_MS */
     bool over;         /* the round is */
     int64_t late_ns;   /* CLOCK_MONOTONIC: no majority is possible, and the round is over then */
     int64_t round_ns;  /* CLOCK_MONOTONIC: when it began */
@@ -183,7 +187,7 @@ static void take_answers(struct watch *watch, struct sentinel *sentinel)
         settle(sentinel, "its answer was not understood");
     } else if (epoch != named.epoch) {
         settle(sentinel, "it switched while it was asked; it is asked again");
-        watch->wanted = true;
+        watch->news = true;
     } else {
         settle(sentinel, "%s", "");
         sentinel->named = named;
@@ -265,7 +269,7 @@ static void hear(struct watch *watch, struct sentinel *sentinel)
             node_write(node);
     }
     for (size_t i = 0; node->state == NODE_UP && i < node->reply_count; i++)
-        watch->wanted |= is_news(node->replies[i]);
+        watch->news |= is_news(node->replies[i]);
     if (node->state == NODE_UP && node->reply_count > 0)
         node_forget(node);
 }
@@ -295,13 +299,23 @@ static const struct sentinel *twin_of(const struct watch *watch, const struct se
     return NULL;
 }
 
+/* Whether it is the same sentinel as another before it. The same one does not name two masters:
+ * then one of the two has a copied id, and would make fewer a majority. */
+static bool is_twin(const struct watch *watch, const struct sentinel *sentinel)
+{
+    const struct sentinel *other = twin_of(watch, sentinel, NULL);
+    bool differ = other != NULL && counts(watch, sentinel) && counts(watch, other) &&
+                  !is_same(&sentinel->named, &other->named);
+    return other != NULL && !differ;
+}
+
 /* How many sentinels the URL has. Of several addresses, two at least: one sentinel alone may be cut
  * off, and name a former master. */
 static size_t sentinel_count(const struct watch *watch)
 {
     size_t count = 0;
     for (size_t i = 0; i < watch->count; i++)
-        count += twin_of(watch, &watch->sentinels[i], NULL) == NULL;
+        count += !is_twin(watch, &watch->sentinels[i]);
     return count < 2 && watch->count > 1 ? 2 : count;
 }
 
@@ -473,10 +487,22 @@ static void decide(struct watch *watch)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
+/* A round begins because of news. */
+static void count_news(struct watch *watch)
+{
+    if (watch->round_ns >= watch->news_ns + EVERY_MS * NS_PER_MS) {
+        watch->news_ns = watch->round_ns;
+        watch->news_count = 0;
+    }
+    watch->news_count++;
+}
+
 static void begin_round(struct watch *watch)
 {
-    watch->wanted = watch->over = false;
     watch->round_ns = mono_ns();
+    if (watch->news && !watch->wanted)
+        count_news(watch);
+    watch->wanted = watch->news = watch->over = false;
     if (watch->decided)
         watch->since_ns = watch->round_ns;
     watch->decided = false;
@@ -497,7 +523,9 @@ static void begin_round(struct watch *watch)
 
 static int64_t next_round_ns(const struct watch *watch)
 {
-    int64_t pause_ms = !watch->wanted ? EVERY_MS : watch->over ? 0 : ANEW_MS;
+    bool soon = watch->wanted || watch->news;
+    bool now = watch->over && (watch->wanted || watch->news_count < NEWS_MOST);
+    int64_t pause_ms = !soon ? EVERY_MS : now ? 0 : ANEW_MS;
     return watch->round_ns + pause_ms * NS_PER_MS;
 }
 

@@ -55,7 +55,7 @@ struct subscriber {
 void subscriber_init(struct subscriber *subscriber, enum wait_kind kind);
 void subscriber_free(struct subscriber *subscriber);
 
-/* These are struct engine's listen, forget and tend. */
+/* These are struct dlock_engine's listen, forget and tend. */
 bool subscriber_listen(struct dlock *lock, const struct busy *busy, int64_t limit_ns,
                        int cancel_fd);
 void subscriber_forget(struct dlock *lock);

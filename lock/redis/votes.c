@@ -36,7 +36,8 @@ static void poll_send(struct poll *poll, const char *const *words)
     for (size_t i = 0; i < poll->votes.servers; i++) {
         if (poll->question->needs_most && !poll->asked_most)
             break;
-        redis_append(redis, i, rung_count(words), words, NULL);
+        if (!redis_is_twin(redis, i))
+            redis_append(redis, i, rung_count(words), words, NULL);
         poll->votes.asked |= (uint32_t)redis_awaits(redis, i) << i;
         if ((poll->question->kept & ~poll->votes.asked) >> i & 1)
             redis_keep(redis, i, rung_count(words), words, false);
@@ -73,7 +74,9 @@ static void poll_count(struct poll *poll)
             continue;
         struct answer answer = answer_of(poll->env, reply, redis_server(redis, i));
         poll->each[i] = votes_add(votes, poll->question, poll->arg, i, &answer);
-        poll->transient |= (uint32_t)(poll->each[i] == VOTE_FAILED && poll->env->transient) << i;
+        const uint32_t failed = (uint32_t)(poll->each[i] == VOTE_FAILED) << i;
+        poll->transient |= poll->env->transient ? failed : 0;
+        votes->refusing |= poll->env->transient ? 0 : failed;
     }
 }
 
@@ -120,7 +123,9 @@ static const char *poll_word(const void *arg, size_t server)
             return reply->str;
         /* fall through */
     default:
-        return redis_silence(redis, server);
+        return (poll->votes.asked >> server & 1) != 0
+                   ? redis_silence(redis, server, votes_silence(!poll->votes.decided))
+                   : redis_silence(redis, server, "not asked");
     }
 }
 
@@ -129,9 +134,10 @@ void votes_say(struct votes *votes, const struct redis *redis,
 {
     char *text = votes->answers;
     size_t size = sizeof votes->answers;
+    const int most = votes->servers <= 3 ? 120 : 60; /* so that all fit */
     for (size_t i = 0, at = 0; i < votes->servers && at < size; i++)
-        at += (size_t)snprintf(text + at, size - at, "%s%s: %.60s", i > 0 ? ", " : "",
-                               redis_server(redis, i), word(arg, i));
+        at += (size_t)snprintf(text + at, size - at, "%s%s: %.*s", i > 0 ? ", " : "",
+                               redis_server(redis, i), most, word(arg, i));
 }
 
 static void poll_end(struct poll *poll, const char *const *words)
@@ -139,6 +145,7 @@ static void poll_end(struct poll *poll, const char *const *words)
     struct rung_env *env = poll->env;
     struct votes *votes = &poll->votes;
     poll_count(poll);
+    votes->refusing |= redis_refusing(env->redis);
     env_ride_take(env->redis, env->reads, 1);
     env->reads = NULL;
     for (size_t i = 0; i < votes->servers; i++) {
@@ -209,7 +216,7 @@ dlock_status rung_send_last(struct rung_env *env)
     env->last = NULL;
     dlock_status status = redis_status(env->redis, 0);
     env->rode = status == DLOCK_UNKNOWN;
-    return status == DLOCK_OK
-               ? DLOCK_OK
-               : fail(status, "%s: %s", redis_server(env->redis, 0), redis_silence(env->redis, 0));
+    return status == DLOCK_OK ? DLOCK_OK
+                              : fail(status, "%s: %s", redis_server(env->redis, 0),
+                                     redis_silence(env->redis, 0, votes_silence(true)));
 }

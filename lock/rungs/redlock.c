@@ -43,11 +43,6 @@ static uint32_t servers_of(uint32_t counted, uint32_t setting)
 }
 _Static_assert(SERVERS_MAX <= 16, "half of 32 bits has one for each server");
 
-static size_t size_of(uint32_t set)
-{
-    return (size_t)__builtin_popcount(set);
-}
-
 static bool is_ok(void *arg, size_t server, const struct answer *answer)
 {
     (void)arg;
@@ -99,12 +94,13 @@ static int64_t again_ms(void)
 
 /* No majority granted it. The servers that had no time to answer, because it was decided, count as
  * reached. */
-static dlock_status refused(const struct votes *votes, struct busy *busy)
+static dlock_status refused(struct rung_env *env, const struct votes *votes, struct busy *busy)
 {
     size_t reached = votes->yes + votes->no + (votes->decided ? votes->late : 0);
     dlock_status status = votes->no > 0 && reached >= votes->needed  ? DLOCK_BUSY
                           : reached + votes->failed >= votes->needed ? DLOCK_REFUSED
                                                                      : DLOCK_UNREACHABLE;
+    env->transient = redis_leaves_majority(env->redis, votes->refusing);
     busy->kind = WAIT_LOCAL;
     busy->again_ms = again_ms();
     busy->says = true;
@@ -151,6 +147,8 @@ static void note_acquire(struct rung_env *env, struct dlock_hold *hold, const st
 {
     atomic_store(&hold->servers, servers_of(votes->said_yes, votes->unanswered));
     atomic_store(&hold->quorum->again, 0);
+    hold->quorum->met = votes->asked;
+    hold->quorum->near = 0;
     note_setters(env, hold, votes->unanswered);
     hold->renews_ms = votes->late > 0               ? FIRST_MS
                       : votes->yes < votes->servers ? hold->ttl_ms / SOON_PART
@@ -196,7 +194,7 @@ static dlock_status try_acquire(struct rung_env *env, struct dlock_hold *hold, s
     if (votes.lost > votes.servers - votes.needed)
         return fail(DLOCK_UNKNOWN, "the answers of %zu of %zu servers were lost (%s)", votes.lost,
                     votes.servers, votes.answers);
-    return refused(&votes, busy);
+    return refused(env, &votes, busy);
 }
 
 /* After lost answers: the attempt is given back, and is never counted. */
@@ -215,9 +213,9 @@ static dlock_status judge_release(const struct dlock_hold *hold, const struct vo
                     votes->no, votes->servers, votes->answers);
     if (votes->yes >= votes->needed || rest < votes->needed)
         return DLOCK_OK;
-    dlock_status status = votes->late + votes->lost > 0 ? DLOCK_UNKNOWN
-                          : votes->failed > 0           ? DLOCK_REFUSED
-                                                        : DLOCK_UNREACHABLE;
+    dlock_status status = votes->yes + votes->late + votes->lost > 0 ? DLOCK_UNKNOWN
+                          : votes->failed > 0                        ? DLOCK_REFUSED
+                                                                     : DLOCK_UNREACHABLE;
     return fail(status, "'%s' is released on %zu of %zu servers; a majority may still have it (%s)",
                 hold->key, gone, votes->servers, votes->answers);
 }
@@ -354,7 +352,7 @@ static uint32_t mend(struct rung_env *env, struct dlock_hold *hold, const char *
     for (size_t i = 0; i < redis_nodes(env->redis); i++) {
         const uint32_t it = 1U << i;
         const struct connection_id setter = setter_of(hold, i);
-        if ((missing & it) == 0)
+        if ((missing & it) == 0 || redis_is_twin(env->redis, i))
             continue;
         if ((setting & it) == 0) {
             redis_append(env->redis, i, rung_count(argv), argv, NULL);
@@ -411,11 +409,27 @@ static dlock_status judge_renewal(const struct dlock_hold *hold, const struct re
     if (size_of(renewing->counted & ~votes->said_no) < votes->needed)
         return fail(DLOCK_LOST, "'%s': a majority of %zu servers has not kept it (%s)", hold->key,
                     votes->servers, votes->answers);
-    dlock_status status = votes->late + votes->lost > 0 ? DLOCK_UNKNOWN
-                          : votes->failed > 0           ? DLOCK_REFUSED
-                                                        : DLOCK_UNREACHABLE;
+    dlock_status status = votes->yes + votes->late + votes->lost > 0 ? DLOCK_UNKNOWN
+                          : votes->failed > 0                        ? DLOCK_REFUSED
+                                                                     : DLOCK_UNREACHABLE;
     return fail(status, "'%s': %zu of %zu servers that kept it renewed it, and %zu are needed (%s)",
                 hold->key, yes, votes->servers, votes->needed, votes->answers);
+}
+
+/* Servers that are back: the last round did not ask them, and this one has just connected to them,
+ * or has asked them and did not wait for the answer. Each is met so once, however long it is
+ * silent. */
+static uint32_t coming_back(struct rung_env *env, struct quorum_hold *quorum,
+                            const struct votes *votes)
+{
+    uint32_t near = 0;
+    for (size_t i = 0; i < redis_nodes(env->redis); i++)
+        near |= redis_is_open(env->redis, i) ? 1U << i : 0;
+    near &= ~votes->asked;
+    uint32_t coming = (near & ~quorum->near) | (votes->unanswered & ~quorum->met);
+    quorum->near = near;
+    quorum->met = votes->asked;
+    return coming;
 }
 
 static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
@@ -425,6 +439,7 @@ static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
     dlock_status status = judge_renewal(hold, renewing, votes);
     bool renewed = status == DLOCK_OK;
     bool fresh = env->now_ns() - renewing->began_ns < strtoll(ttl, NULL, 10) * (NS_PER_MS / 2);
+    const uint32_t refused = heard_from(hold->quorum, HEARD_REFUSED);
     settle(hold, renewing->missing & renewing->question.follows);
     take_round(hold, votes, renewed ? renewing->joining : 0);
     uint32_t may_join = heard_from(hold->quorum, HEARD_KEY) | votes->unanswered;
@@ -432,7 +447,9 @@ static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
         may_join |=
             mend(env, hold, ttl,
                  renewing->missing | (renewing->lacked & ~(votes->said_yes | votes->said_no)));
-    hold->renews_ms = (may_join & ~counted_of(hold->servers)) != 0 ? hold->ttl_ms / SOON_PART : 0;
+    may_join &= ~(refused | counted_of(hold->servers));
+    may_join |= coming_back(env, hold->quorum, votes);
+    hold->renews_ms = may_join != 0 ? hold->ttl_ms / SOON_PART : 0;
     return status;
 }
 

@@ -96,23 +96,37 @@ def look_at_sections(world, found):
                 took = one["read"]["stock_before"] - write["stock_after"]
                 found["fencing"] += took != write["quantity"]
             for two in sections:
-                if bad_tokens(one, two):
-                    found["fencing"] += 1
-                both = "write" in one and "write" in two
-                found["harm"] += one is not two and clash(one, two) and (both or not fenced)
+                found["fencing"] += (falls_back(one, two, fenced) or wrote_late(one, two)
+                                     or (fenced and sold_late(one, two)))
+                found["harm"] += one is not two and clash(one, two) and not fenced
 
 
-def bad_tokens(one, two):
-    token, newer = one["granted"]["token"], two["granted"]["token"]
-    if not token or one is two:
-        return False
-    if (one["exit"]["t_ns"] <= two["enter"]["t_ns"] and one["enter"]["t_ns"] < two["enter"]["t_ns"]
-            and newer <= token and not (is_shared(one) and is_shared(two))):
-        return True
+def tokens_of(one, two):
+    return one["granted"]["token"], two["granted"]["token"]
+
+
+def falls_back(one, two, fenced):
+    """Two came behind one, and its token is not newer. With a fence that harms only if both sold."""
+    token, newer = tokens_of(one, two)
+    return (token and one is not two and newer <= token and not (is_shared(one) and is_shared(two))
+            and one["exit"]["t_ns"] <= two["enter"]["t_ns"] and one["enter"]["t_ns"] < two["enter"]["t_ns"]
+            and (not fenced or ("write" in one and "write" in two)))
+
+
+def wrote_late(one, two):
+    """Two has the newer token, and read the stock from before one's write."""
+    token, newer = tokens_of(one, two)
     reads = is_shared(two) or two["request"]["quantity"] == 0
-    return ("write" in one and newer > token and not reads
+    return (token and "write" in one and newer > token and not reads
             and two["granted"]["t_ns"] < one["write"]["t_ns"]
             and two["read"]["stock_before"] > one["write"]["stock_after"])
+
+
+def sold_late(one, two):
+    """The stock shows that two wrote behind one, and its token is not newer."""
+    token, newer = tokens_of(one, two)
+    return (token and newer <= token and "write" in one and "write" in two
+            and two["write"]["stock_after"] < one["write"]["stock_after"])
 
 
 def look_at_units(world, item, stock, found):

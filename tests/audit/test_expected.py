@@ -117,6 +117,9 @@ def test_servers_that_are_killed_under_load_let_nobody_sell_too_much():
     assert all(results == {"OK", "UNDERSOLD"} for results in told.values())
 
 
+REFUSED_IN_VAIN = [{"UNDERSOLD"}, {"UNDERSOLD", "OVERLAP"}]  # the second: the key is freed before the check
+
+
 def test_a_look_at_the_hold_does_no_harm():
     """With it nothing is oversold that was not without it, and some is saved; who renews without telling
     the hold makes it refuse in vain."""
@@ -124,7 +127,7 @@ def test_a_look_at_the_hold_does_no_harm():
     for name, rung in itertools.product(ALL, RUNGS):
         looked, blind = (words(speaking(table, rung, "MANY", "SHORT", fault)[0])
                          for fault in (name + CHECK, name))
-        in_vain = rung == "watchdog_timer" and (blind, looked) == ({"OK"}, {"UNDERSOLD"})
+        in_vain = rung == "watchdog_timer" and blind == {"OK"} and looked in REFUSED_IN_VAIN
         harmless = {"OK"} if RUNGS[rung][1] in the_ladder.fences() else {"OVERLAP"}
         assert looked == blind or in_vain or (blind == {"OVERSOLD"} and looked == harmless), (name, rung)
         saved += looked != blind

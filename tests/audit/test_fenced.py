@@ -99,6 +99,45 @@ def test_overtaken():
             assert verdict["token_refusals"] == (0 if lets_in else 1)
 
 
+def in_epochs(first, second):
+    """b sells with a token below a's, in an epoch of the stock's. Each epoch may be None: none is recorded."""
+    world, now = begin("fenced", 9)
+    for instance, token, epoch, t_ns in (("a", 9, first, now), ("b", 5, second, now + 20 * MS)):
+        section = enter(world, instance, token, t_ns)
+        if epoch is not None:
+            section["read"]["epoch"] = epoch
+        sell(world, section, t_ns + MS)
+    return shop.finish(world)
+
+
+EPOCHS = [((1, 2), "ok"), ((1, 1), "overlap"), ((2, 1), "overlap"), ((None, None), "overlap"), ((2, None), "overlap")]
+
+
+def test_tokens_of_a_later_epoch_may_be_lower():
+    """The lock's server came back empty, and its clock is behind."""
+    with judge({number: in_epochs(*epochs) for number, (epochs, _) in enumerate(EPOCHS)}) as verdicts:
+        for number, (verdict, _) in verdicts.items():
+            assert verdict["result"] == EPOCHS[number][1], (EPOCHS[number], verdict["reasons"])
+
+
+def frozen_in_epochs(second):
+    """a has read and is frozen; b reads the same, in that epoch and with a lower token. a's write gets through."""
+    world, now = begin("fenced", 9)
+    first = enter(world, "a", 9, now)
+    first["read"]["epoch"] = 1
+    second_section = enter(world, "b", 5, now + MS)
+    second_section["read"]["epoch"] = second
+    sell(world, first, now + 2 * MS)
+    refuse(world, second_section, now + 4 * MS, 9)
+    return shop.finish(world)
+
+
+def test_a_write_of_a_former_epoch_is_found():
+    with judge({1: frozen_in_epochs(2), 2: frozen_in_epochs(1)}) as verdicts:
+        assert "writes accepted with an old token: 1" in "\n".join(verdicts[1][0]["reasons"])
+        assert "writes accepted with an old token" not in "\n".join(verdicts[2][0]["reasons"])
+
+
 def test_a_quantity_that_is_denied_proves_no_stale_write():
     """What it left fits what it recorded, and not what it was asked for: one of the two records is wrong."""
     world, now = begin("fenced", 9)
@@ -134,19 +173,83 @@ def test_a_restock_of_another_item_excuses_no_stale_write():
         assert verdict["result"] == "overlap", verdict["reasons"]
 
 
-def test_two_that_overlapped_and_both_wrote_are_a_fault():
-    """Though each wrote what it had read: the first one wrote, froze, and left late. A fence does not excuse it."""
-    world, now = begin("fenced", 9)
+def wrote_and_froze():
+    """a's write is carried out, and a is frozen before it reads the reply: the next holder reads what a left."""
+    world, now = begin("fenced", 2)
     first = enter(world, "a", 5, now)
     sell(world, first, now + MS)
     second = enter(world, "b", 6, now + 2001 * MS)
     sell(world, second, now + 2002 * MS)
-    for name, t_ns in (("exit", now + 2003 * MS), ("release", now + 2004 * MS)):
+    for name, t_ns in (("write", now + 2003 * MS), ("exit", now + 2004 * MS), ("release", now + 2005 * MS)):
         first[name]["t_ns"] = t_ns
+    return world
+
+
+def granted_and_froze(reason, stock=1):
+    """a is frozen before it stamps its grant. When it wakes, b has sold, and the stock refuses a."""
+    world, now = begin("fenced", stock)
+    second = enter(world, "b", 6, now)
+    sell(world, second, now + MS)
+    first = enter(world, "a", 5, now + 3 * MS)
+    refuse(world, first, now + 4 * MS, 6)
+    first["request"]["outcome"]["reason"] = reason
+    return world
+
+
+def read_and_wrote_late():
+    """a was granted the lock first, reads what b left, and is let in all the same. Each wrote what it had read."""
+    world, now = begin("fenced", 2)
+    first = enter(world, "a", 5, now)
+    second = enter(world, "b", 6, now + 2001 * MS)
+    sell(world, second, now + 2002 * MS)
+    first["before"] = first["read"]["stock_before"] = 1
+    first["read"]["t_ns"] = now + 2003 * MS
+    sell(world, first, now + 2004 * MS)
+    return world
+
+
+def entered_late_and_sold():
+    """The same, and a's stamps are all behind b's."""
+    world, now = begin("fenced", 2)
+    sell(world, enter(world, "b", 6, now), now + MS)
+    sell(world, enter(world, "a", 5, now + 3 * MS), now + 4 * MS)
+    return world
+
+
+FROZEN = [  # a run; its result, and what its reasons say
+    (wrote_and_froze(), "ok", "1 of them while another was inside; the stock refused 0"),
+    (granted_and_froze("stale-token"), "ok", ""),
+    (granted_and_froze("stale-epoch"), "ok", ""),
+    (granted_and_froze("stale-token", stock=2), "undersold", "rejected while enough was left: 1"),
+    (read_and_wrote_late(), "overlap", r"token older than that of an earlier write: 1; first: request \w+ left 0 with "
+                                       r"token 5, after request \w+ had left 1 with token 6"),
+    (entered_late_and_sold(), "overlap", r"tokens that did not grow: 1; .* token older than that of an earlier write"),
+]
+
+
+def test_only_what_the_stocks_show_accuses_who_was_frozen():
+    """A fence lets a frozen holder stay inside. It is a fault only if the fence let a wrong write in."""
+    worlds = {number: shop.finish(case[0]) for number, case in enumerate(FROZEN)}
+    with judge(worlds) as verdicts:
+        for number, (verdict, _) in verdicts.items():
+            _, result, reason = FROZEN[number]
+            assert verdict["result"] == result, (number, verdict["reasons"])
+            assert re.search(reason, " ".join(verdict["reasons"])), (number, verdict["reasons"])
+
+
+def test_behind_a_restock_the_stamps_tell_who_wrote_first():
+    world, now = begin("fenced", 2)
+    world.run["restocked"] = True
+    sell(world, enter(world, "b", 6, now), now + MS)
+    world.add("a", now + 2 * MS, "restock_intent", request="op", item="phone", add=1)
+    world.stock["phone"] += 1
+    world.add("a", now + 3 * MS, "restock", request="op", item="phone", stock_before=1, stock_after=2)
+    sell(world, enter(world, "a", 5, now + 4 * MS), now + 5 * MS)
     with judge({1: shop.finish(world)}) as verdicts:
         verdict = verdicts[1][0]
-        assert verdict["result"] == "overlap", verdict
-        assert re.search(r"sections that began while another .* inside: 1, up to 2 at once", verdict["reasons"][0])
+        assert verdict["result"] == "overlap", verdict["reasons"]
+        told = "\n".join(verdict["reasons"])
+        assert "tokens that did not grow: 1" in told and "that of an earlier write" not in told
 
 
 def test_who_found_nothing_left_did_no_harm():

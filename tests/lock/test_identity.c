@@ -132,17 +132,41 @@ static void is_unknown_if_the_server_does_not_tell_it(void **state)
     (void)state;
     dlock_client *client = new_client();
     dlock *lock = lock_of(client, "read_write", LOCK);
-    server_integer(server, "LPUSH " KEY " x");
-    char *identity = identity_by(lock);
-    assert_string_equal(identity, "");
-    free(identity);
-    server_integer(server, "DEL " KEY);
     server_text(server, "SET " KEY " %0100d", 7); /* longer than any that the library makes */
-    identity = identity_by(lock);
+    char *identity = identity_by(lock);
     assert_string_equal(identity, "");
     free(identity);
     dlock_close(lock);
     dlock_client_close(client);
+}
+
+/* The grant is given back, and the sentence names the key. */
+static void of_another_type_is_refused(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = single_rungs(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (!rungs[i].tokens)
+            continue;
+        /* one that was left would last beyond the test */
+        dlock_client *client =
+            client_of(server_url(server), (struct dlock_options){.ttl_ms = 3600000});
+        dlock *lock = lock_of(client, rungs[i].name, LOCK);
+        const struct dlock_want want = {.size = sizeof want, .identity = true};
+        dlock_hold *hold;
+        server_integer(server, "LPUSH " KEY " x");
+        assert_status(dlock_acquire(lock, &want, &hold), WRONG_TYPE);
+        assert_null(hold);
+        assert_non_null(strstr(dlock_error(), KEY " holds no string"));
+        server_integer(server, "DEL " KEY);
+        char *identity = identity_by(lock);
+        assert_string_not_equal(identity, "");
+        free(identity);
+        dlock_close(lock);
+        dlock_client_close(client);
+        server_text(server, "FLUSHALL");
+    }
 }
 
 int main(void)
@@ -153,6 +177,7 @@ int main(void)
         cmocka_unit_test_setup(rides_beside_the_callers_reads, empty_server),
         cmocka_unit_test_setup(belongs_to_the_grant, empty_server),
         cmocka_unit_test_setup(is_unknown_if_the_server_does_not_tell_it, empty_server),
+        cmocka_unit_test_setup(of_another_type_is_refused, empty_server),
     };
     return cmocka_run_group_tests_name("identity", tests, start_server, stop_server);
 }

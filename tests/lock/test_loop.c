@@ -21,12 +21,12 @@
 /* So many threads can still be made. */
 static _Atomic int threads_left = 1000000;
 
-bool __real_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
-bool __wrap_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
-bool __wrap_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg)
+bool __real_dlock_private_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
+bool __wrap_dlock_private_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg);
+bool __wrap_dlock_private_thread_begin(pthread_t *thread, void *(*body)(void *), void *arg)
 {
     if (atomic_fetch_sub(&threads_left, 1) > 0)
-        return __real_thread_begin(thread, body, arg);
+        return __real_dlock_private_thread_begin(thread, body, arg);
     atomic_fetch_add(&threads_left, 1);
     return false;
 }

@@ -170,22 +170,51 @@ static void random_bytes_instead_of_a_reply(void **state)
     stage_clear(&stage);
 }
 
+/* An acquire that is answered so ends at once, long before its time-out. */
+static void is_refused(const struct bytes *reply, const char *says)
+{
+    struct stage stage;
+    dlock_hold *hold;
+    stage_set_warm(&stage, "setnx", (struct dlock_options){.command_timeout_ms = 60000});
+    proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "SETNX", reply->bytes, reply->size);
+    assert_status(tried(stage.lock, &hold), UNKNOWN);
+    assert_says(dlock_error(), says);
+    stage_clear(&stage);
+}
+
+/* A reply that begins so, and is made longer than any may be, by one text again and again. */
+static void grows_too_large(const char *begin, const char *more)
+{
+    const size_t size = 3 << 20, length = strlen(more);
+    char *bytes = malloc(size);
+    must(bytes != NULL);
+    size_t at = strlen(begin);
+    memcpy(bytes, begin, at);
+    for (; at + length <= size; at += length)
+        memcpy(bytes + at, more, length);
+    is_refused(&(struct bytes){bytes, at}, "larger than 1 MiB");
+    free(bytes);
+}
+
 static void a_reply_without_end(void **state)
 {
     (void)state;
-    struct stage stage;
-    dlock_hold *hold;
-    size_t size = 3 << 20;
-    char *bytes = malloc(size);
-    must(bytes != NULL);
-    memset(bytes, 'x', size);
-    memcpy(bytes, "$900000000\r\n", 12);
-    stage_set_warm(&stage, "setnx", (struct dlock_options){.command_timeout_ms = 60000});
-    proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "SETNX", bytes, size);
-    assert_status(tried(stage.lock, &hold), UNKNOWN);
-    assert_says(dlock_error(), "larger than 1 MiB");
-    free(bytes);
-    stage_clear(&stage);
+    grows_too_large("$900000000\r\n", "x");
+}
+
+/* Of an array the elements that have come count, too. */
+static void an_array_without_end(void **state)
+{
+    (void)state;
+    grows_too_large("*300000\r\n", "$4\r\nabcd\r\n");
+}
+
+/* No room is made for elements that cannot come: going through it would take a minute. */
+static void an_array_of_too_many(void **state)
+{
+    static const struct bytes many = BYTES("*2147483647\r\n:1\r\n");
+    (void)state;
+    is_refused(&many, "not Redis's protocol");
 }
 
 /* A second reply that nobody asked for is not taken for the next command's. */
@@ -257,6 +286,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(garbage_instead_of_other_replies),
         cmocka_unit_test(random_bytes_instead_of_a_reply),
         cmocka_unit_test(a_reply_without_end),
+        cmocka_unit_test(an_array_without_end),
+        cmocka_unit_test(an_array_of_too_many),
         cmocka_unit_test(one_reply_too_many),
         cmocka_unit_test(replies_that_have_shifted),
     };

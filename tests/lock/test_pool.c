@@ -227,15 +227,13 @@ static void one_that_the_server_has_closed(void **state)
 
 /* ---- Several servers ------------------------------------------------------------------------- */
 
-/* Two of three servers have room for one connection only. The next one is made at one server. */
-static void one_to_a_majority_is_lent_first(void **state)
+enum { SERVERS = 3 };
+
+/* Starts them, and opens a client of all. */
+static dlock_client *client_of_all(struct server *all[SERVERS])
 {
-    enum { SERVERS = 3 };
-    (void)state;
-    struct server *all[SERVERS];
     const char *urls[SERVERS];
     dlock_client *client;
-    struct redis *first, *second, *lent;
     for (int i = 0; i < SERVERS; i++) {
         all[i] = server_start(NULL);
         urls[i] = server_url(all[i]);
@@ -243,6 +241,16 @@ static void one_to_a_majority_is_lent_first(void **state)
     struct dlock_options options = {
         .size = sizeof options, .servers = urls, .server_count = SERVERS};
     assert_status(dlock_client_open(&options, &client), OK);
+    return client;
+}
+
+/* Two of three servers have room for one connection only. The next one is made at one server. */
+static void one_to_a_majority_is_lent_first(void **state)
+{
+    (void)state;
+    struct server *all[SERVERS];
+    struct redis *first, *second, *lent;
+    dlock_client *client = client_of_all(all);
     struct pool *pool = pool_of(client);
     assert_status(pool_take(pool, NULL, INT64_MAX, -1, &first), OK);
     eventually(redis_ready(first, INT64_MAX, -1) == DLOCK_OK && redis_count_up(first) == SERVERS);
@@ -264,20 +272,11 @@ static void one_to_a_majority_is_lent_first(void **state)
 /* A server is down, and two of three connections keep a release for it. */
 static void those_that_keep_a_release_are_lent_first(void **state)
 {
-    enum { SERVERS = 3 };
     (void)state;
     static const char *const releases[2][2] = {{"DEL", "one"}, {"DEL", "two"}};
     struct server *all[SERVERS];
-    const char *urls[SERVERS];
-    dlock_client *client;
     struct redis *each[3], *lent;
-    for (int i = 0; i < SERVERS; i++) {
-        all[i] = server_start(NULL);
-        urls[i] = server_url(all[i]);
-    }
-    struct dlock_options options = {
-        .size = sizeof options, .servers = urls, .server_count = SERVERS};
-    assert_status(dlock_client_open(&options, &client), OK);
+    dlock_client *client = client_of_all(all);
     struct pool *pool = pool_of(client);
     for (int i = 0; i < 3; i++) {
         assert_status(pool_take(pool, NULL, INT64_MAX, -1, &each[i]), OK);

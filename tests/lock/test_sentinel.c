@@ -300,9 +300,13 @@ struct first_answer {
     int epoch_again;
 };
 
-static void plan_first_answer(struct proxy *proxy, const struct first_answer *first)
+/* own_id: to SENTINEL MYID; NULL: an error. */
+static void plan_first_answer(struct proxy *proxy, const struct first_answer *first,
+                              const char *own_id)
 {
-    char answer[512], master_port[16], port[16];
+    char answer[512], master_port[16], port[16], id[64] = "-ERR no id";
+    if (own_id != NULL)
+        snprintf(id, sizeof id, "$%zu\r\n%s", strlen(own_id), own_id);
     snprintf(master_port, sizeof master_port, "%d", first->master_port);
     snprintf(port, sizeof port, "%d", first->port);
     int size = snprintf(answer, sizeof answer,
@@ -310,9 +314,9 @@ static void plan_first_answer(struct proxy *proxy, const struct first_answer *fi
                         "$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$%zu\r\n%s\r\n"
                         "$12\r\nconfig-epoch\r\n$3\r\n%d\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
                         "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n"
-                        "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n%d\r\n-ERR no id\r\n",
+                        "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n%d\r\n%s\r\n",
                         strlen(master_port), master_port, first->epoch, strlen(port), port,
-                        first->epoch_again);
+                        first->epoch_again, id);
     proxy_plan(proxy, PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", answer, (size_t)size);
 }
 
@@ -323,7 +327,7 @@ static void works_after(const struct first_answer first[SENTINELS])
     struct proxy *proxies[SENTINELS];
     for (int i = 0; i < SENTINELS; i++) {
         proxies[i] = proxy_start(all.watchers[i]);
-        plan_first_answer(proxies[i], &first[i]);
+        plan_first_answer(proxies[i], &first[i], NULL);
         snprintf(url + strlen(url), sizeof url - strlen(url), "%s%s", i > 0 ? "," : "",
                  strstr(proxy_url(proxies[i]), "127"));
     }
@@ -383,6 +387,30 @@ static void a_minority_names_none(void **state)
              server_port(all.watchers[0]), server_port(all.watchers[1]));
     assert_status(tried_at(url, (struct dlock_options){0}), UNREACHABLE);
     assert_says(said, "no master: 3 of 5 sentinels must name the same one; ");
+}
+
+/* Two of four, and one of them has the id of a third: that makes two no majority. */
+static void a_copied_id_is_no_twin(void **state)
+{
+    (void)state;
+    char url[200], id[64];
+    struct server *lone = server_start(NULL);
+    struct proxy *one = proxy_start(all.watchers[2]), *other = proxy_start(all.watchers[2]);
+    const int port = server_port(lone);
+    const struct first_answer liar = {999, port, port, 999};
+    snprintf(id, sizeof id, "%s", server_text(all.watchers[0], "SENTINEL MYID"));
+    plan_first_answer(one, &liar, NULL);
+    plan_first_answer(other, &liar, id);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d,%.21s,%.21s,127.0.0.1:%d/shop",
+             server_port(all.watchers[0]), strstr(proxy_url(one), "127"),
+             strstr(proxy_url(other), "127"), NOBODYS_PORT);
+    dlock_client *client = client_of(url, (struct dlock_options){0});
+    works(client);
+    eventually(proxy_done(one) && proxy_done(other));
+    dlock_client_close(client);
+    proxy_free(one);
+    proxy_free(other);
+    server_free(lone);
 }
 
 static bool connects_anew(dlock *lock)
@@ -986,6 +1014,7 @@ int main(void)
         cmocka_unit_test(sentinels_agree_on_epoch_and_address),
         cmocka_unit_test(the_address_is_asked_for),
         cmocka_unit_test(a_minority_names_none),
+        cmocka_unit_test(a_copied_id_is_no_twin),
         cmocka_unit_test(an_answer_from_before_the_decision_is_old),
         cmocka_unit_test(slow_sentinels_decide),
         cmocka_unit_test(a_majority_is_needed_to_connect),

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that one named test must find, a rule of docs/design/redlock.md, threads.md ("The master that sentinels
-name") and fence.md each: what is wrong, (file, text, what stands there instead) or a list of these, the CTest test, and
+name") and fence.md each, or a large foreign value: what is wrong, (file, text, what stands there instead) or a list of these, the CTest test, and
 its function."""
 
 REDLOCK = "lock/rungs/redlock.c"
 VOTES = "lock/redis/votes.c"
+RENEWER = "lock/redis/renewer.c"
 ROUNDS = "lock/redis/rounds.c"
 TIMEKEEPER = "lock/timekeeper.c"
 SET_TOKEN = "lock/redis/set_token.c"
@@ -15,6 +16,9 @@ SENTINEL = "lock/redis/sentinel.c"
 REACH = "lock/redis/reach.c"
 NODE = "lock/redis/node.c"
 EPOCH = "service/epoch.c"
+INSPECT_LUA = "lock/lua/inspect.lua"
+BREAK_LUA = "lock/lua/break.lua"
+READ_WRITE_LUA = "lock/lua/read_write.lua"
 
 # The release goes only to the servers whose grants were counted.
 RELEASE_WHERE_GRANTED = [
@@ -62,6 +66,19 @@ OF_REDLOCK = [
     ("a release that a majority may not have carried out is OK", REDLOCK,
      "    if (votes->yes >= votes->needed || rest < votes->needed)\n", "    if (rest <= votes->servers)\n",
      "rung_redlock_left", "a_release_of_too_few_is_not_ok"),
+    ("a release that was partly carried out counts as not carried out", REDLOCK,
+     "votes->yes + votes->late + votes->lost > 0 ? DLOCK_UNKNOWN\n"
+     "                          : votes->failed > 0                        ? DLOCK_REFUSED\n"
+     "                                                                     : DLOCK_UNREACHABLE;\n"
+     "    return fail(status, \"'%s' is released",
+     "votes->late + votes->lost > 0 ? DLOCK_UNKNOWN\n"
+     "                          : votes->failed > 0                        ? DLOCK_REFUSED\n"
+     "                                                                     : DLOCK_UNREACHABLE;\n"
+     "    return fail(status, \"'%s' is released",
+     "rung_redlock_left", "a_release_of_too_few_is_not_ok"),
+    ("an idle client does not send what it keeps", "lock/redis/pool.c",
+     "    if (first)\n        pool->config->keeps", "    if (pool->max == 0)\n        pool->config->keeps",
+     "rung_redlock_left", "an_idle_client_sends_what_it_keeps"),
     ("a release does not say that the hold was lost", REDLOCK,
      "    if (votes->yes + rest < votes->needed)\n", "    if (rest > votes->servers)\n",
      "rung_redlock_left", "a_release_finds_that_the_hold_was_lost"),
@@ -74,6 +91,35 @@ OF_REDLOCK = [
      "rung_redlock", "a_replica"),
     ("a node of a cluster has a vote", NODE, '    } else if (info_says(info[2], "cluster_enabled:1")) {',
      "    } else if (false) {", "rung_redlock", "a_node_of_a_cluster"),
+
+    ("who was not awaited is said to be slow", "lock/redis/redis_rung.h",
+     '    return awaited ? "no answer in time" : "not awaited";', '    (void)awaited;\n    return "no answer in time";',
+     "rung_redlock_late", "one_is_not_awaited"),
+    ("who was not awaited in a round is said to be slow", ROUNDS,
+     "votes_silence(round->until_ns <= mono_ns())", "votes_silence(true)",
+     "rung_redlock_late", "one_is_not_awaited_in_a_round"),
+    ("an error is cut before it names the key", VOTES, "votes->servers <= 3 ? 120 : 60;", "votes->servers <= 3 ? 60 : 60;",
+     "rung_redlock_token", "a_long_key_of_another_type"),
+    ("an error does not name the key of the wrong type", ACQUIRE_LUA,
+     "    if type ~= 'string' and type ~= 'none' then", "    if type == KEYS[i] then",
+     "rung_redlock_token", "a_value_of_another_type"),
+
+    # ---- Which refusals end a waiter
+    ("one server that refuses for good ends a waiter", "lock/redis/redis.c",
+     "    return others >= redis->node_count / 2 + 1;", "    return others == redis->node_count;",
+     "rung_redlock_refused", "one_refuses_for_now_and_one_for_good"),
+    ("refusals of a majority end no waiter", "lock/redis/redis.c",
+     "    return others >= redis->node_count / 2 + 1;", "    return others + 1 >= redis->node_count / 2 + 1;",
+     "rung_redlock_refused", "two_refuse_for_good"),
+    ("a server that refuses the login for good has no part in it", VOTES,
+     "    votes->refusing |= redis_refusing(env->redis);\n", "",
+     "rung_redlock_refused", "a_replica_and_one_that_refuses_for_good"),
+    ("a refusal for now counts as one for good", VOTES,
+     "        votes->refusing |= poll->env->transient ? 0 : failed;", "        votes->refusing |= failed;",
+     "rung_redlock_refused", "one_refuses_for_now_and_one_for_good"),
+    ("a server that is busy with a script refuses for good", NODE,
+     "    return for_now ? DLOCK_UNREACHABLE : DLOCK_REFUSED;",
+     "    return for_now ? DLOCK_REFUSED : DLOCK_REFUSED;", "rung_redlock_refused", "all_are_busy"),
 
     # ---- Renewals
     ("each yes renews the hold, also of a server that does not count", [
@@ -134,9 +180,35 @@ OF_REDLOCK = [
      "        } else if (may_end && !redis_follows(env->redis, &setter) &&\n",
      "        } else if (may_end && setter.id < 0 &&\n",
      "rung_redlock_left", "an_overdue_acquire_is_ended"),
-    ("the timekeeper renews a hold while dlock_extend does", "lock/timekeeper.c",
-     "        hold->in_round = true;\n        heap_take(&hold->turn);\n", "        hold->in_round = true;\n",
-     "rung_redlock_rounds", "an_extended_hold_is_not_renewed_meanwhile"),
+    ("a server that is being connected again is not looked for soon", REDLOCK,
+     "coming = (near & ~quorum->near) | (votes", "coming = (votes",
+     "rung_redlock_renewal", "a_server_that_comes_back_is_looked_for_soon"),
+    ("a server that is asked again for the first time is not looked for soon", REDLOCK,
+     "coming = (near & ~quorum->near) | (votes->unanswered & ~quorum->met);", "coming = near & ~quorum->near;",
+     "rung_redlock_renewal", "a_server_that_comes_back_is_looked_for_soon"),
+    ("a server that is connected, and never answers, is looked for soon for ever", REDLOCK,
+     "coming = (near & ~quorum->near) | (votes->unanswered & ~quorum->met);", "coming = near | votes->unanswered;",
+     "rung_redlock_renewal", "a_server_that_comes_back_is_looked_for_soon"),
+    ("a server that refuses to set the key makes each renewal come soon", REDLOCK,
+     "    may_join &= ~(refused | counted_of", "    may_join &= ~((refused & 0) | counted_of",
+     "rung_redlock_renewal", "a_server_that_refuses_the_key_makes_no_renewal_sooner"),
+    ("a dlock_extend that fails puts a renewal off", TIMEKEEPER,
+     "    if (!timekeeper_has_turn(timekeeper, hold)) /* its turn came meanwhile */\n        set_turn(timekeeper, hold, 0);\n",
+     "    retry_at(timekeeper, hold, timekeeper->client->now_ns());\n",
+     "rung_redlock_rounds", "a_failed_call_puts_off_no_renewal"),
+    ("a renewal that became due during a dlock_extend comes late", TIMEKEEPER,
+     "        set_turn(timekeeper, hold, 0);\n    wake_at",
+     "        retry_at(timekeeper, hold, timekeeper->client->now_ns());\n    wake_at",
+     "rung_redlock_many", "due_while_a_call_renews_it"),
+    ("dlock_extend begins its round before it has a connection", [
+        (RENEWER, "    while (timekeeper_await_round(timekeeper, hold, ends_ns)) {\n",
+         "    while (timekeeper_begin_round(timekeeper, hold, ends_ns)) {\n"),
+        (RENEWER, "        if (status != DLOCK_OK || timekeeper_begin_round(timekeeper, hold, 0))\n", "        if (true)\n")],
+     "rung_redlock_rounds", "renewed_while_a_call_waits_for_a_connection"),
+    ("dlock_extend waits for a round with a connection", [
+        (RENEWER, "    while (timekeeper_await_round(timekeeper, hold, ends_ns)) {\n", "    while (true) {\n"),
+        (RENEWER, "timekeeper_begin_round(timekeeper, hold, 0))\n", "timekeeper_begin_round(timekeeper, hold, ends_ns))\n")],
+     "rung_redlock_rounds", "a_call_waits_without_a_connection"),
     ("two calls renew a hold at the same time", [
         ("lock/timekeeper.c", " || hold->in_round || hold->renewal_sent != NULL;\n", " || hold->renewal_sent != NULL;\n")],
      "rung_redlock_rounds", "a_hold_is_extended_once_at_a_time"),
@@ -155,6 +227,16 @@ OF_REDLOCK = [
      "    if (first_due(timekeeper) != NULL) {\n        pthread_mutex_unlock",
      "    if (first_due(timekeeper) != NULL && !has_rounds(timekeeper)) {\n        pthread_mutex_unlock",
      "rung_redlock_many", "what_becomes_due_later_does_not_wait"),
+    ("a hold that a call renews gets a round of the timekeeper's beside it", TIMEKEEPER,
+     "        if (timekeeper_is_in_round(timekeeper, hold))\n            heap", "        if (false)\n            heap",
+     "rung_redlock_many", "due_while_a_call_renews_it"),
+    ("a round waits for a server that can renew nothing", ROUNDS,
+     "    return size_of(yes & round->renewing.counted) >= round->votes.needed;",
+     "    return yes != round->votes.said_yes || size_of(yes) >= round->votes.needed;",
+     "rung_redlock_many", "a_silent_server_that_is_of_no_use"),
+    ("what is due does not look again for its servers", TIMEKEEPER,
+     "            until_ns = timekeeper->client->now_ns() + LOOK_AGAIN_NS;", "            until_ns = INT64_MAX;",
+     "rung_redlock_many", "what_becomes_due_is_sent_once_they_are_connected_again"),
     ("a round sends its script by its name only", ROUNDS,
      "round->renewing.argv, true);", "round->renewing.argv, false);",
      "rung_redlock_many", "the_scripts_are_flushed"),
@@ -168,12 +250,11 @@ OF_REDLOCK = [
      "    return TAILQ_EMPTY(&rounds->under_way);\n",
      "rung_redlock_many", "a_decided_hold_does_not_wait_for_others"),
     ("a round waits for all servers", ROUNDS,
-     "        (round->awaited == 0 || renewing->question.is_decided(renewing, &round->votes)))\n",
-     "        (round->awaited == 0 || renewing == NULL))\n",
+     " renewing->question.is_decided(renewing, &round->votes)))\n", " renewing == NULL))\n",
      "rung_redlock_many", "a_silent_server_is_heard_later"),
     ("a round that has lost an answer waits for it", ROUNDS,
-     "    round->asks[server] = NULL;\n    round->awaited--;\n",
-     "    if (reply == NULL)\n        return;\n    round->asks[server] = NULL;\n    round->awaited--;\n",
+     "    round->asks[server] = NULL;\n",
+     "    if (reply == NULL)\n        return;\n    round->asks[server] = NULL;\n",
      "rung_redlock_many", "the_answers_of_two_are_lost"),
     ("what comes after the round is not heard", ROUNDS,
      "    hearing_end(&ask->hearing, ask->redis, round == NULL ? reply : NULL);\n",
@@ -209,15 +290,25 @@ OF_REDLOCK = [
      "bool refused = poll->transient >> i & 1;", "bool refused = false;",
      "rung_redlock_left", "a_refused_release_is_sent_again"),
     ("a late release that was refused for now is not sent again", NODE,
-     "    if (reply->type == REDIS_REPLY_ERROR && error_is_transient(reply->str)) {", "    if (reply == NULL) {",
+     "    node->kept_refused = is_refused_for_now(reply);", "    node->kept_refused = reply == NULL;",
      "rung_redlock_left", "a_late_refused_release_is_sent_again"),
+    ("all that is kept is sent to a server that still refuses it", NODE,
+     "append_kept(node, node->kept_refused ? 1 : KEPT_MAX);", "append_kept(node, KEPT_MAX);",
+     "rung_redlock_refused", "one_is_busy_and_much_is_kept_for_it"),
+    ("a broken connection is forgotten before its server has ended it", NODE,
+     "    node->orphans_at = node->owed + node->reply_wanted;\n",
+     "    node->orphans_at = node->owed + node->reply_wanted;\n    node->orphan_count = 0;\n",
+     "rung_redlock_left", "a_lost_acquire_does_not_come_after_the_release"),
+    ("a server that is named twice renews twice", "lock/redis/rounds.c",
+     "redis_is_twin(redis, server) ? NULL : malloc(sizeof *ask)", "malloc(sizeof *ask)",
+     "rung_redlock", "two_become_the_same_server"),
     ("a server that was not asked for the lock gets its release", REDLOCK,
      ".kept = atomic_load(&hold->asked)}", ".kept = UINT32_MAX}", "rung_redlock_left", "only_what_was_asked_is_kept"),
     ("a script is not sent in full", VOTES,
      "script_command(command, script, argv, true)] = NULL", "script_command(command, script, argv, false)] = NULL",
      "rung_redlock_late", "a_late_server_has_lost_its_scripts"),
     ("the next connection does not end the one that broke", NODE,
-     "    if (node_may_kill(node, orphan)) {\n", "    if (false) {\n",
+     "        if (node_may_kill(node, &node->orphans[i]))\n", "        if (false)\n",
      "rung_redlock_late", "a_lost_acquire_does_not_come_late"),
     ("a release uses any connection", [
         ("lock/redis/pool.c", "    const size_t place = pool_find(pool, wanted, top);\n",
@@ -368,7 +459,7 @@ OF_EPOCHS = [
 
 OF_SENTINEL = [
     ("a majority of the sentinels that answer decides", SENTINEL,
-     "        count += twin_of(watch, &watch->sentinels[i], NULL) == NULL;\n",
+     "        count += !is_twin(watch, &watch->sentinels[i]);\n",
      "        count += watch->sentinels[i].names && twin_of(watch, &watch->sentinels[i], NULL) == NULL;\n",
      "lock_sentinel", "a_minority_names_none"),
     ("one sentinel decides", SENTINEL,
@@ -448,4 +539,25 @@ OF_SENTINEL = [
      "service_sentinel", "test_a_promoted_replica_begins_a_new_epoch"),
 ]
 
-MUTANTS = OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_SENTINEL
+OF_LARGE_VALUES = [
+    ("an acquire returns the whole value of the identity's key", ACQUIRE_LUA, "KEYS[3], 0, 95)", "KEYS[3], 0, -1)",
+     "rung_redlock_token", "a_large_identity_is_none"),
+    ("an inspection reads all fields of a hash", INSPECT_LUA,
+     "redis.call('HRANDFIELD', KEYS[1])", "redis.call('HKEYS', KEYS[1])[1]", "lock_large_values", "nobody_walks_it"),
+    ("a break reads all fields of a hash", BREAK_LUA,
+     "redis.call('HRANDFIELD', KEYS[1])", "redis.call('HKEYS', KEYS[1])[1]", "lock_large_values", "nobody_walks_it"),
+    ("a read-write lock looks at all members of another's zset", READ_WRITE_LUA,
+     ", 'LIMIT', 0, SWEEP)", ")", "lock_large_values", "nobody_walks_it"),
+    ("a read-write lock removes a hundred expired holders only", READ_WRITE_LUA,
+     "until removed < SWEEP", "until true", "lock_large_values", "many_expired_readers"),
+    ("an inspection returns the whole owner", INSPECT_LUA, "owner:sub(1, 128)", "owner",
+     "lock_large_values", "nobody_returns_it"),
+    ("a break returns the whole owner", BREAK_LUA, "owner:sub(1, 128)", "owner",
+     "lock_large_values", "nobody_returns_it"),
+    ("a break of `fair` returns the whole owner", "lock/lua/fair.lua", "(owner or ''):sub(1, 128)", "owner or ''",
+     "lock_large_values", "nobody_returns_it"),
+    ("a break of `read_write` returns the whole owner", READ_WRITE_LUA,
+     "(left ~= 0 and last or ''):sub(1, 128)", "left ~= 0 and last or ''", "lock_large_values", "nobody_returns_it"),
+]
+
+MUTANTS = OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_SENTINEL + OF_LARGE_VALUES

@@ -145,6 +145,7 @@ static int process_body(void *arg)
     struct process *process = arg;
     const struct oracle *oracle = process->oracle;
     struct dlock_options options = {.size = sizeof options,
+                                    .engine = oracle->engine,
                                     .servers = oracle->servers,
                                     .connect_timeout_ms = PATIENCE_MS,
                                     .command_timeout_ms = PATIENCE_MS,
@@ -175,6 +176,7 @@ static int process_body(void *arg)
 static uint64_t counted_in_redis(const struct oracle *oracle)
 {
     struct dlock_options options = {.size = sizeof options,
+                                    .engine = oracle->engine,
                                     .servers = oracle->servers,
                                     .server_count = 1,
                                     .connect_timeout_ms = PATIENCE_MS,

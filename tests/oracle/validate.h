@@ -12,10 +12,11 @@
 enum expectation { HOLDS, BREAKS };
 
 struct oracle {
-    const char *rung;           /* a rung of the ladder, or NULL */
-    const struct rung_ops *ops; /* a rung of the test's own, or NULL */
-    const char *const *servers; /* ended by NULL */
-    enum expectation expected;  /* also decides how long the first section waits */
+    const char *rung;                  /* a rung of the ladder, or NULL */
+    const struct rung_ops *ops;        /* a rung of the test's own, or NULL */
+    const char *const *servers;        /* ended by NULL */
+    const struct dlock_engine *engine; /* NULL: Redis */
+    enum expectation expected;         /* also decides how long the first section waits */
     int processes;
     int threads; /* of each process */
     int rounds;  /* of each thread */

@@ -99,18 +99,16 @@ static void exchange_later(struct dlock_client *client, struct exchange *const *
     }
 }
 
-static const char *const schemes[] = {SCHEME, NULL};
-static struct engine later;
+static struct dlock_engine later;
 
 static int set_up(void **state)
 {
     later = engine_redis;
     later.name = "later";
-    later.schemes = schemes;
     later.answers_later = true;
     later.open = open_later;
     later.exchange = exchange_later;
-    return engine_add(&later) ? start_server(state) : -1;
+    return start_server(state);
 }
 
 static const char *url(void)
@@ -125,6 +123,7 @@ static dlock_client *later_client(struct dlock_options options)
     const char *servers[] = {url()};
     dlock_client *client;
     options.size = sizeof options;
+    options.engine = &later;
     options.servers = servers;
     options.server_count = 1;
     assert_status(dlock_client_open(&options, &client), OK);
@@ -138,6 +137,7 @@ static void oracle_of(const char *rung)
     const char *servers[] = {url(), NULL};
     server_text(server, "FLUSHALL");
     assert_true(oracle_agrees(&(struct oracle){.rung = rung,
+                                               .engine = &later,
                                                .servers = servers,
                                                .expected = HOLDS,
                                                .processes = 2,
@@ -215,19 +215,22 @@ static void the_wrong_engine(void **state)
 {
     (void)state;
     struct rung_ops other = {.name = "other", .engine = &later};
-    const char *mixed[] = {server_url(server), url()};
+    struct dlock_engine older = later;
+    const char *servers[] = {server_url(server)};
     dlock_client *client;
     dlock *lock;
-    struct dlock_options options = {.size = sizeof options, .servers = mixed, .server_count = 2};
-    assert_status(dlock_client_open(&options, &client), INVALID);
-    assert_string_equal(dlock_error(), "servers[0] is of Redis, servers[1] of later; "
-                                       "all servers of a client are of one kind");
-    options.server_count = 1;
+    struct dlock_options options = {.size = sizeof options, .servers = servers, .server_count = 1};
     assert_status(dlock_client_open(&options, &client), OK);
     assert_status(dlock_open_ops(client, &other, LOCK, &lock), INVALID);
     assert_string_equal(dlock_error(),
                         "rung 'other' works with later, and the client's servers are Redis");
     dlock_client_close(client);
+    older.version = "0.1.9";
+    options.engine = &older;
+    assert_status(dlock_client_open(&options, &client), INVALID);
+    assert_string_equal(dlock_error(),
+                        "options.engine is of version 0.1.9, and libdlock of " DLOCK_VERSION
+                        "; install both of one version");
 }
 
 int main(void)

@@ -6,6 +6,8 @@
 #include "validate.h"
 #include "waiter.h"
 
+#include <unistd.h>
+
 /* ---- The oracle ------------------------------------------------------------------------------ */
 
 static void oracle_over(size_t count)
@@ -311,6 +313,43 @@ static void one_becomes_a_replica(void **state)
     flush_all();
 }
 
+/* A name that leads to another server of the client, from some moment on, gives it no second voice.
+ * Nor does it say that the server is free to which it led before. */
+static void two_become_the_same_server(void **state)
+{
+    (void)state;
+    char path[108], url[128];
+    snprintf(path, sizeof path, "%.80s/leads-to", server_folder(servers[0]));
+    snprintf(url, sizeof url, "unix://%s", path);
+    assert_int_equal(symlink(server_socket(servers[1]), path), 0);
+    dlock_client *client =
+        client_of_urls((const char *const[]){server_url(servers[0]), url, server_url(servers[2])},
+                       3, (struct dlock_options){0});
+    dlock *lock = redlock_of(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    dlock *other;
+    assert_status(dlock_open_ops(client, &rung_redlock, OTHER, &other), OK);
+    dlock_hold *brief =
+        wanted(other, (struct dlock_want){.size = sizeof(struct dlock_want), .ttl_ms = 3000});
+    server_kill(servers[2]);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(server_socket(servers[0]), path), 0);
+    server_integer(servers[1], "CLIENT KILL TYPE normal SKIPME yes");
+    eventually(dlock_extend(hold) != DLOCK_OK && stats_of(client).connections_refused > 0);
+    assert_int_not_equal(dlock_extend(hold), DLOCK_OK);
+    assert_says(dlock_error(), "the same server");
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
+    assert_true(exists_on(1));
+    eventually(!dlock_valid(brief)); /* the timekeeper could not renew it */
+    dlock_release(brief, NULL);
+    dlock_close(other);
+    server_restart(servers[2], NULL);
+    assert_int_equal(unlink(path), 0);
+    end(client, lock);
+    flush_all();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_replica),
         cmocka_unit_test(a_node_of_a_cluster),
         cmocka_unit_test(one_becomes_a_replica),
+        cmocka_unit_test(two_become_the_same_server),
     };
     return cmocka_run_group_tests_name("redlock", tests, servers_start, servers_stop);
 }

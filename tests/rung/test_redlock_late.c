@@ -159,6 +159,49 @@ static void one_is_marked_down_and_comes_back(void **state)
     record_free(events);
 }
 
+/* It is decided without the third, whose answer is kept back. It is not said to be slow. */
+static void one_is_not_awaited(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    server_text(servers[0], "SET " LOCK " another");
+    server_text(servers[1], "SET " LOCK " another");
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "NX", NULL, 0);
+    assert_status(tried(lock, &hold), BUSY);
+    assert_says(dlock_error(), ": not awaited");
+    proxy_let_go(proxies[2]);
+    flush_all();
+    end_behind_proxies(client, lock);
+}
+
+/* The same of a renewal. */
+static void one_is_not_awaited_in_a_round(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    dlock_client *client = client_behind_proxies(
+        3,
+        (struct dlock_options){.ttl_ms = 3000, .on_event = record_event, .on_event_arg = events});
+    dlock *lock = redlock_of(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PTTL", NULL, 0);
+    server_refuse_writes(servers[0], true);
+    server_refuse_writes(servers[1], true);
+    eventually(record_count(events, "RENEWAL_FAILED") > 0);
+    assert_true(record_count(events, ": not awaited") > 0);
+    assert_int_equal(record_count(events, "no answer in time"), 0);
+    server_refuse_writes(servers[0], false);
+    server_refuse_writes(servers[1], false);
+    proxy_let_go(proxies[2]);
+    dlock_release(hold, NULL);
+    end_behind_proxies(client, lock);
+    flush_all();
+    record_free(events);
+}
+
 /* Three of five hang: the two that answered keep nothing, and the three carry out the release after
  * the acquire. */
 static void three_hang(void **state)
@@ -454,6 +497,8 @@ int main(void)
         cmocka_unit_test(a_late_server_has_lost_its_scripts),
         cmocka_unit_test(a_late_answer_is_traced),
         cmocka_unit_test(one_is_marked_down_and_comes_back),
+        cmocka_unit_test(one_is_not_awaited),
+        cmocka_unit_test(one_is_not_awaited_in_a_round),
         cmocka_unit_test(three_hang),
         cmocka_unit_test(three_lose_their_answers),
         cmocka_unit_test(one_that_lost_its_answer_is_released),

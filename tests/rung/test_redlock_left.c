@@ -5,6 +5,8 @@
  */
 #include "redlock_stage.h"
 
+#include <stdio.h>
+
 /* ---- Kept releases --------------------------------------------------------------------------- */
 
 /* A server that was not asked for the lock has nothing of it: no release is kept for it. */
@@ -42,6 +44,8 @@ static void a_refused_release(bool late)
     dlock_hold *hold = acquired(lock);
     counted_by(hold, SERVERS);
     record_clear(trace);
+    char refused[HOLD_ID_MAX + 32]; /* a release; a renewal has the time to live behind the id */
+    snprintf(refused, sizeof refused, "%s -> (error) NOREPLICAS", hold->id);
     server_refuse_writes(servers[LATE], true);
     const int first = late ? LATE : 0, last = late ? LATE : 2;
     for (int i = first; i <= last; i++)
@@ -51,7 +55,7 @@ static void a_refused_release(bool late)
     if (late)
         assert_int_equal(releaser_end(&releaser), DLOCK_OK);
     else
-        eventually(record_count(trace, "NOREPLICAS") == 1); /* and a majority has not answered */
+        eventually(record_count(trace, refused) == 1); /* and a majority has not answered */
     for (int i = first; i <= last; i++) {
         eventually(proxy_done(proxies[i]));
         proxy_let_go(proxies[i]);
@@ -77,6 +81,23 @@ static void a_late_refused_release_is_sent_again(void **state)
 {
     (void)state;
     a_refused_release(true);
+}
+
+/* The client makes no other call: its timekeeper sends what the release left. */
+static void an_idle_client_sends_what_it_keeps(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, SERVERS);
+    server_refuse_writes(servers[0], true);
+    proxy_plan(proxies[LATE], PROXY_CUT_REQUEST, "DEL", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(proxy_done(proxies[LATE]));
+    server_refuse_writes(servers[0], false);
+    eventually(exist() == 0);
+    end_behind_proxies(client, lock);
 }
 
 /* ---- Which connection ------------------------------------------------------------------------ */
@@ -158,8 +179,9 @@ static void what_is_set_again_does_not_come_after_the_release(void **state)
     proxy_plan(proxies[1], PROXY_HOLD_REQUEST, "NX", NULL, 0);
     server_text(servers[1], "FLUSHALL");
     eventually(hold->quorum->again == 2 && proxy_done(proxies[1])); /* by the timekeeper */
-    assert_status(dlock_release(hold, NULL), OK);
     struct monitor *monitor = monitor_start(servers[1]);
+    assert_status(dlock_release(hold, NULL), OK);   /* of a majority */
+    eventually(monitor_count(monitor, "EVAL") > 0); /* and of this server */
     proxy_let_go(proxies[1]); /* the proxy's server has closed that connection */
     counted_by(hold = acquired(lock), 3);
     assert_status(dlock_release(hold, NULL), OK);
@@ -186,6 +208,30 @@ static void a_lost_acquire_is_made_up_for(void **state)
     assert_true(exists_on(2));
     assert_status(dlock_release(hold, NULL), OK);
     end_behind_proxies(client, lock);
+}
+
+/* The connection of an acquire broke. The next one, which was to tell the server so, breaks as
+ * well, before the server has heard it. */
+static void a_lost_acquire_does_not_come_after_the_release(void **state)
+{
+    (void)state;
+    struct record *trace = record_new();
+    dlock_client *client = client_behind_proxies(
+        3, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+    dlock *lock = connected(client);
+    proxy_plan(proxies[2], PROXY_DELAY_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[2]));
+    char released[HOLD_ID_MAX + 32];
+    snprintf(released, sizeof released, "%s -> (integer) 0", hold->id);
+    proxy_plan(proxies[2], PROXY_CUT_REQUEST, "KILL", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(proxy_done(proxies[2]) && record_count(trace, released) == 1);
+    proxy_let_go(proxies[2]);
+    assert_false(exists_on(2));
+    end_behind_proxies(client, lock);
+    record_free(trace);
+    flush_all();
 }
 
 /* The acquire came late, and its key was lost before anyone saw it. A renewal on the same
@@ -390,7 +436,8 @@ static void a_release_finds_that_the_hold_was_lost(void **state)
     release_lost_hold(false);
 }
 
-/* One of three has released it. The others may have it, and with them a majority. */
+/* One of three has released it: that cannot be taken back. The others may have it, and with them a
+ * majority. */
 static void a_release_of_too_few_is_not_ok(void **state)
 {
     (void)state;
@@ -400,7 +447,7 @@ static void a_release_of_too_few_is_not_ok(void **state)
     counted_by(hold, 3);
     server_kill(servers[1]);
     server_kill(servers[2]);
-    assert_status(dlock_release(hold, NULL), UNREACHABLE);
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
     assert_says(dlock_error(), "released on 1 of 3 servers; a majority may still have it");
     server_restart(servers[1], NULL);
     server_restart(servers[2], NULL);
@@ -414,9 +461,11 @@ int main(void)
         cmocka_unit_test(only_what_was_asked_is_kept),
         cmocka_unit_test(a_refused_release_is_sent_again),
         cmocka_unit_test(a_late_refused_release_is_sent_again),
+        cmocka_unit_test(an_idle_client_sends_what_it_keeps),
         cmocka_unit_test(a_cleanup_uses_the_connection_of_its_acquire),
         cmocka_unit_test(what_is_set_again_does_not_come_after_the_release),
         cmocka_unit_test(a_lost_acquire_is_made_up_for),
+        cmocka_unit_test(a_lost_acquire_does_not_come_after_the_release),
         cmocka_unit_test(a_request_that_was_followed_is_over),
         cmocka_unit_test(a_request_to_an_earlier_process_is_over),
         cmocka_unit_test(what_is_lost_is_set_again_once_more),

@@ -9,10 +9,12 @@
 #include <stdio.h>
 
 #define HOUR_MS 3600000 /* a third of it is longer than any test waits */
+#define LONG_MS 60000   /* no limit ends a wait in a test */
 #define HOLDS 20
 #define BARE_MS "600000" /* the keys' time to live before they are renewed */
 
 static struct record *events;
+static uint64_t renewed_before;
 /* A renewal may fail as long as the timekeeper is not connected to all servers. */
 static uint64_t failed_before;
 static dlock_client *client;
@@ -31,23 +33,46 @@ static long long ask_key(size_t server, const char *command, size_t hold)
     return server_integer(servers[server], "%s %s", command, key);
 }
 
-/* All of them become due at the same time. */
-static void all_are_due(void)
-{
-    struct timekeeper *timekeeper = &holds[1]->lock->client->timekeeper;
-    record_clear(events);
-    assert_true(timekeeper_begin_round(timekeeper, holds[1], mono_deadline_ns(PATIENCE_MS)));
-    pthread_mutex_lock(&timekeeper->mutex);
-    for (size_t i = 0; i < HOLDS; i++)
-        if (holds[i] != NULL)
-            heap_put(&timekeeper->waiting, &holds[i]->turn, 1);
-    pthread_mutex_unlock(&timekeeper->mutex);
-    timekeeper_end_round(timekeeper, holds[1]);
-}
-
 static size_t renewed(void)
 {
-    return record_count(events, "RENEWED");
+    return stats_of(client).renewals - renewed_before;
+}
+
+static void count_anew(void)
+{
+    renewed_before = stats_of(client).renewals;
+    record_clear(events);
+}
+
+static struct timekeeper *timekeeper_of(const dlock_hold *hold)
+{
+    return &hold->lock->client->timekeeper;
+}
+
+/* As a call of dlock_extend does: until end_round, the timekeeper does not renew the hold. */
+static void begin_round_of(dlock_hold *hold)
+{
+    assert_true(timekeeper_begin_round(timekeeper_of(hold), hold, mono_deadline_ns(PATIENCE_MS)));
+}
+
+/* They become due at the same time, and the end of a round of `waker` wakes the timekeeper. */
+static void are_due(dlock_hold *const *due, size_t count, dlock_hold *waker)
+{
+    struct timekeeper *timekeeper = timekeeper_of(waker);
+    begin_round_of(waker);
+    pthread_mutex_lock(&timekeeper->mutex);
+    for (size_t i = 0; i < count; i++)
+        if (due[i] != NULL)
+            heap_put(&timekeeper->waiting, &due[i]->turn, 1);
+    waker->in_round = false;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    timekeeper_end_round(timekeeper, waker);
+}
+
+static void all_are_due(void)
+{
+    count_anew();
+    are_due(holds, HOLDS, holds[1]);
 }
 
 static size_t asked(size_t server)
@@ -61,6 +86,16 @@ static bool pool_is_quiet(void)
     const struct redis *redis = holds[0]->acquired_on;
     pool_catch_up(&redis_of(client)->pool, redis);
     return !redis_owes(redis, 0) && !redis_owes(redis, 1) && !redis_owes(redis, 2);
+}
+
+/* It has nothing to do but to renew: nothing else ends its wait for an answer. */
+static bool timekeeper_is_quiet(void)
+{
+    struct timekeeper *timekeeper = timekeeper_of(holds[0]);
+    pthread_mutex_lock(&timekeeper->mutex);
+    const bool quiet = timekeeper->sends_kept_ns == INT64_MAX && STAILQ_EMPTY(&timekeeper->notices);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    return quiet;
 }
 
 static void shorten_keys(void)
@@ -95,12 +130,12 @@ static void renew_on_all(void)
 }
 
 /* Holds for which all three servers count. */
-static void hold_many(void)
+static void hold_many_with(struct dlock_options options)
 {
     events = record_new();
-    client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS,
-                                                             .on_event = record_event,
-                                                             .on_event_arg = events});
+    options.ttl_ms = HOUR_MS;
+    options.on_event_arg = events;
+    client = client_behind_proxies(3, options);
     dlock_close(connected(client));
     for (size_t i = 0; i < HOLDS; i++) {
         char key[64];
@@ -110,9 +145,14 @@ static void hold_many(void)
     }
     for (size_t i = 0; i < HOLDS; i++)
         counted_by(holds[i], 3);
-    eventually(pool_is_quiet());
+    eventually(pool_is_quiet() && timekeeper_is_quiet());
     renew_on_all();
     failed_before = stats_of(client).renewals_failed;
+}
+
+static void hold_many(void)
+{
+    hold_many_with((struct dlock_options){.on_event = record_event});
 }
 
 static void release(size_t hold)
@@ -176,12 +216,7 @@ static void what_becomes_due_later_does_not_wait(void **state)
     eventually(proxy_done(proxies[1]) && proxy_done(proxies[2]));
     holds[HOLDS - 1] = last;
     shorten_keys();
-    struct timekeeper *timekeeper = &last->lock->client->timekeeper;
-    assert_true(timekeeper_begin_round(timekeeper, last, mono_deadline_ns(PATIENCE_MS)));
-    pthread_mutex_lock(&timekeeper->mutex);
-    heap_put(&timekeeper->waiting, &last->turn, 1);
-    pthread_mutex_unlock(&timekeeper->mutex);
-    timekeeper_end_round(timekeeper, last);
+    are_due(&last, 1, last);
     eventually(ask_key(0, "PTTL", HOLDS - 1) > 1000000);
     assert_int_equal(renewed(), 0);
     for (int i = 1; i < 3; i++)
@@ -309,6 +344,47 @@ static void a_silent_server_is_heard_later(void **state)
     end_many();
 }
 
+/* Once two answers are lost the third one can renew nothing, and is not awaited. */
+static void a_silent_server_that_is_of_no_use(void **state)
+{
+    (void)state;
+    hold_many_with((struct dlock_options){.on_event = record_event, .command_timeout_ms = LONG_MS});
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    for (int i = 0; i < 2; i++)
+        proxy_plan(proxies[i], PROXY_CUT_REPLY, "PEXPIRE", NULL, 0);
+    all_are_due();
+    eventually(record_count(events, "RENEWAL_FAILED") == HOLDS);
+    assert_int_equal(renewed(), 0);
+    proxy_let_go(proxies[2]);
+    end_many();
+}
+
+/* The others wait for a silent server, and the client has lost its connections to the other two. */
+static void what_becomes_due_is_sent_once_they_are_connected_again(void **state)
+{
+    (void)state;
+    hold_many_with((struct dlock_options){.command_timeout_ms = LONG_MS}); /* no event wakes it */
+    dlock_hold *last = holds[HOLDS - 1];
+    holds[HOLDS - 1] = NULL;
+    proxy_plan(proxies[1], PROXY_CUT_REPLY, "PEXPIRE", NULL, 0);
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    all_are_due();
+    eventually(proxy_done(proxies[1]) && proxy_done(proxies[2]));
+    long_pause(50); /* server 0's answers have been read */
+    assert_int_equal(renewed(), 0);
+    holds[HOLDS - 1] = last;
+    shorten_keys();
+    for (int i = 0; i < 2; i++)
+        server_integer(servers[i], "CLIENT KILL TYPE normal");
+    long_pause(50); /* the client has seen it */
+    are_due(&last, 1, last);
+    /* The first of both makes a majority of connections, with the silent one. */
+    eventually(ask_key(0, "PTTL", HOLDS - 1) > 1000000 || ask_key(1, "PTTL", HOLDS - 1) > 1000000);
+    proxy_let_go(proxies[2]);
+    eventually(renewed() == HOLDS);
+    end_many();
+}
+
 /* ---- Holds whose round is under way ---------------------------------------------------------- */
 
 static void keep_requests(void)
@@ -358,6 +434,71 @@ static void extended_while_its_round_is_under_way(void **state)
     end_many();
 }
 
+/* It becomes due while a call renews it: its turn comes right after that. */
+static void due_while_a_call_renews_it(void **state)
+{
+    (void)state;
+    hold_many();
+    struct timekeeper *timekeeper = timekeeper_of(holds[0]);
+    begin_round_of(holds[0]);
+    shorten_keys();
+    pthread_mutex_lock(&timekeeper->mutex);
+    heap_put(&timekeeper->waiting, &holds[0]->turn, 1);
+    pthread_mutex_unlock(&timekeeper->mutex);
+    count_anew();
+    are_due(&holds[1], 1, holds[1]);
+    eventually(renewed() == 1);
+    assert_true(ask_key(0, "PTTL", 0) < 1000000);
+    assert_null(holds[0]->renewal_sent);
+    timekeeper_end_round(timekeeper, holds[0]);
+    eventually(renewed() == 2 && ask_key(0, "PTTL", 0) > 1000000);
+    assert_nothing_failed();
+    end_many();
+}
+
+static void they_take_clients(int most)
+{
+    for (size_t i = 0; i < 3; i++)
+        server_text(servers[i], "CONFIG SET maxclients %d", most);
+}
+
+/* The next renewal, which is of that hold. */
+static void plan_renewal(enum proxy_act act, size_t hold)
+{
+    for (size_t i = 0; i < 2; i++)
+        proxy_plan(proxies[i], act, "PEXPIRE", NULL, 0);
+    are_due(&holds[hold], 1, holds[hold]);
+    eventually(proxy_done(proxies[0]) && proxy_done(proxies[1]));
+}
+
+/* The timekeeper loses its own connection, which is then refused, so it renews on the only one of
+ * the pool. There is always a round under way. Once it has its own again, no more begin there. */
+static void a_lent_connection_goes_back(void **state)
+{
+    (void)state;
+    hold_many_with((struct dlock_options){.on_event = record_event, .connections_max = 1});
+    they_take_clients(1); /* no more than there are */
+    plan_renewal(PROXY_CUT_REPLY, 0);
+    plan_renewal(PROXY_HOLD_REPLY, 0);
+    they_take_clients(1000);
+    count_anew();
+    size_t due = 1, sent;
+    do {
+        assert_true(due < HOLDS);
+        sent = asked(2);
+        are_due(&holds[due], 1, holds[due]);
+        due++;
+        long_pause(200);
+    } while (asked(2) > sent);
+    assert_int_equal(renewed(), 0);
+    proxy_let_go(proxies[0]);
+    proxy_let_go(proxies[1]);
+    eventually(renewed() == due);
+    release(0); /* on the pool's */
+    assert_int_equal(stats_of(client).lost, 0);
+    end_many();
+}
+
 /* The client is closed after the last release, and the answers come after that, or never. */
 static void closed_while_rounds_are_under_way(void **state)
 {
@@ -378,8 +519,12 @@ int main(void)
         cmocka_unit_test(a_connection_breaks_in_between),
         cmocka_unit_test(the_answers_of_two_are_lost),
         cmocka_unit_test(a_silent_server_is_heard_later),
+        cmocka_unit_test(a_silent_server_that_is_of_no_use),
+        cmocka_unit_test(what_becomes_due_is_sent_once_they_are_connected_again),
         cmocka_unit_test(released_while_its_round_is_under_way),
         cmocka_unit_test(extended_while_its_round_is_under_way),
+        cmocka_unit_test(due_while_a_call_renews_it),
+        cmocka_unit_test(a_lent_connection_goes_back),
         cmocka_unit_test(closed_while_rounds_are_under_way),
     };
     return cmocka_run_group_tests_name("redlock_many", tests, servers_start, servers_stop);

@@ -163,12 +163,30 @@ static void a_break_waits_for_each(void **state)
     }
 }
 
+/* A string of another program, larger than what the library reads of one reply. */
+static void a_large_value(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){0});
+    dlock *lock = redlock_of(client);
+    dlock_hold *hold;
+    for (int i = 0; i < COUNT; i++)
+        server_integer(servers[i], "SETRANGE " LOCK " 3000000 x");
+    assert_status(tried(lock, &hold), BUSY);
+    assert_true(holder_of(lock).held);
+    assert_status(dlock_break(lock, NULL), OK);
+    assert_int_equal(exist(), 0);
+    assert_int_equal(stats_of(client).connections_lost, 0);
+    end(client, lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_majority_says_who_holds_it),
         cmocka_unit_test(who_holds_it_is_not_known),
         cmocka_unit_test(broken_on_all),
+        cmocka_unit_test(a_large_value),
         cmocka_unit_test(a_break_meets_one_that_hangs),
         cmocka_unit_test(a_break_does_not_come_late),
         cmocka_unit_test(a_break_waits_for_each),

@@ -57,13 +57,14 @@ static void end_recorded(dlock_client *client, dlock *lock)
 }
 
 /* A hold for which the servers 0 and 1 count; server 2 answers to the acquire as planned. The
- * timekeeper has renewed it once, and does not any more. */
+ * timekeeper has tried to renew it once, and does not any more. That fails if one of those two is
+ * not connected yet. */
 static dlock_hold *counted_by_two(dlock *lock, enum proxy_act act)
 {
     proxy_plan(proxies[2], act, "NX", NULL, 0);
     record_clear(renewals);
     dlock_hold *hold = acquired(lock);
-    eventually(proxy_done(proxies[2]) && record_count(renewals, "RENEWED") > 0);
+    eventually(proxy_done(proxies[2]) && record_count(renewals, "RENEW") > 0);
     assert_int_equal(hold->servers & 0xffff, 3);
     return hold;
 }
@@ -257,23 +258,35 @@ static void nothing_is_acquired_again(void **state)
     end(client, lock);
 }
 
+/* Takes the connection of the acquire from the pool, until env_end. The next call uses another one,
+ * which is connected to all servers. */
+static void take_acquires_connection(dlock_hold *hold, struct rung_env *env)
+{
+    struct rung_env other;
+    int64_t ends_ns = mono_deadline_ns(PATIENCE_MS);
+    assert_status(env_begin(hold->lock, ends_ns, ends_ns, -1, hold->acquired_on, env), OK);
+    assert_ptr_equal(env->redis, hold->acquired_on);
+    assert_status(env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, &other), OK);
+    eventually(redis_ready(other.redis, mono_ns(), -1) == DLOCK_OK &&
+               redis_count_up(other.redis) == redis_nodes(other.redis));
+    env_end(hold->lock, &other);
+}
+
 /* The grant of one server comes late. The first renewal comes soon, and that server counts from
  * then on: so the hold stays when another one loses it. */
 static void a_late_grant_counts_after_a_renewal(void **state)
 {
     (void)state;
-    struct record *events = record_new();
-    dlock_client *client = client_behind_proxies(
-        3, (struct dlock_options){.on_event = record_event, .on_event_arg = events});
+    struct rung_env env;
+    dlock_client *client = recorded_client();
     dlock *lock = connected(client);
-    proxy_plan(proxies[2], PROXY_HOLD_REQUEST, "NX", NULL, 0);
-    struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
-    dlock_hold *hold = wanted(lock, want);
-    eventually(proxy_done(proxies[2]));
-    eventually(record_count(events, "RENEWED") > 0); /* long before a third of the time to live */
-    assert_true(dlock_remaining_ms(hold) > 40000);
+    dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REQUEST);
+    take_acquires_connection(hold, &env);
+    assert_status(extended_with_0_last(hold), OK); /* server 2 has said that it has no key */
     assert_int_equal(hold->servers, 3 + (4 << 16));
-    assert_false(exists_on(2)); /* its own request is still on its way, so there is no second one */
+    assert_int_equal(hold->quorum->again, 0); /* its own request is still on its way, */
+    assert_false(exists_on(2));               /* so there is no second one */
+    env_end(lock, &env);
     proxy_let_go(proxies[2]);
     eventually(exists_on(2));
     counted_by(hold, 3);
@@ -283,8 +296,96 @@ static void a_late_grant_counts_after_a_renewal(void **state)
     counted_by(hold, 3);                                        /* and counts from a round on */
     assert_int_equal(hold->servers, 7);
     assert_status(dlock_release(hold, NULL), OK);
+    end_recorded(client, lock);
+}
+
+static dlock_status extended(dlock_hold *hold)
+{
+    hold->renews_ms = -1;
+    return dlock_extend(hold);
+}
+
+/* A server comes back. The rounds look for it soon: when they have connected to it, and when they
+ * have asked it for the first time. Each once, for it may be silent for ever. */
+static void a_server_that_comes_back_is_looked_for_soon(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS});
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_kill(servers[2]);
+    eventually(extended(hold) == DLOCK_OK && hold->quorum->met == 3 && hold->quorum->near == 0);
+    assert_int_equal(hold->renews_ms, 0);
+
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "INFO", NULL, 0);
+    server_restart(servers[2], NULL);
+    eventually(extended(hold) == DLOCK_OK && hold->quorum->near == 4);
+    assert_int_equal(hold->renews_ms, HOUR_MS / 30);
+    assert_status(extended(hold), OK);
+    assert_int_equal(hold->quorum->near, 4);
+    assert_int_equal(hold->renews_ms, 0);
+
+    eventually(proxy_done(proxies[2]));
+    proxy_let_go(proxies[2]);
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    eventually(extended(hold) == DLOCK_OK && hold->quorum->met == 7);
+    assert_int_equal(hold->renews_ms, HOUR_MS / 30);
+    assert_status(extended(hold), OK);
+    assert_int_equal(hold->renews_ms, 0);
+    eventually(proxy_done(proxies[2]));
+    proxy_let_go(proxies[2]);
+    eventually(dlock_extend(hold) == DLOCK_OK && exists_on(2));
+    counted_by(hold, 3);
+    assert_status(dlock_release(hold, NULL), OK);
     end_behind_proxies(client, lock);
-    record_free(events);
+    flush_all();
+}
+
+/* Server 0 answers last, so server 2 has said that it has no key. */
+static int64_t renews_ms_after_extending(dlock_hold *hold)
+{
+    hold->renews_ms = -1;
+    assert_status(extended_with_0_last(hold), OK);
+    assert_int_equal(hold->quorum->again & 4, 4);
+    return hold->renews_ms;
+}
+
+/* All that was sent on the connection of the pool is answered. */
+static bool pool_owes_nothing(dlock_client *client, const dlock_hold *hold)
+{
+    const struct redis *redis = hold->acquired_on;
+    pool_catch_up(&redis_of(client)->pool, redis);
+    return !redis_owes(redis, 0) && !redis_owes(redis, 1) && !redis_owes(redis, 2);
+}
+
+static bool is_refused(dlock_client *client, const dlock_hold *hold)
+{
+    return pool_owes_nothing(client, hold) && (heard_from(hold->quorum, HEARD_REFUSED) & 4) != 0;
+}
+
+/* A server has lost the key, and has no room for it. After it has said so, no renewal comes sooner
+ * because of it. Each still sets the key, until that succeeds. */
+static void a_server_that_refuses_the_key_makes_no_renewal_sooner(void **state)
+{
+    (void)state;
+    dlock_client *client = recorded_client();
+    dlock *lock = connected(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    eventually(pool_owes_nothing(client, hold));
+    server_text(servers[2], "FLUSHALL");
+    server_text(servers[2], "CONFIG SET maxmemory 1");
+    assert_int_equal(renews_ms_after_extending(hold), HOUR_MS / 30);
+    for (int i = 0; i < 2; i++) {
+        eventually(is_refused(client, hold));
+        assert_int_equal(renews_ms_after_extending(hold), 0);
+    }
+    eventually(is_refused(client, hold));
+    server_text(servers[2], "CONFIG SET maxmemory 0");
+    counted_by(hold, 3);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_recorded(client, lock);
 }
 
 /* A majority has renewed it, and one that counts does not answer. It goes on counting. */
@@ -315,6 +416,8 @@ int main(void)
         cmocka_unit_test(a_server_joins_only_after_a_later_round),
         cmocka_unit_test(a_server_joins_only_after_a_majority),
         cmocka_unit_test(a_late_grant_counts_after_a_renewal),
+        cmocka_unit_test(a_server_that_comes_back_is_looked_for_soon),
+        cmocka_unit_test(a_server_that_refuses_the_key_makes_no_renewal_sooner),
         cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
         cmocka_unit_test(renewed_by_a_majority),
         cmocka_unit_test(renewed_on_a_connection_to_a_majority),

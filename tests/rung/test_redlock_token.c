@@ -279,6 +279,21 @@ static void an_identity_that_is_too_long_is_none(void **state)
     end(client, lock);
 }
 
+/* It is larger than what the library reads of one reply. */
+static void a_large_identity_is_none(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    dlock_hold *hold;
+    for (size_t i = 1; i < COUNT; i++)
+        server_integer(servers[i], "SETRANGE " IDENTITY_KEY " 3000000 x");
+    assert_status(tried_with_token(lock, &hold), REFUSED);
+    assert_status(dlock_release(wanted(lock, wants), NULL), OK);
+    assert_int_equal(stats_of(client).connections_lost, 0);
+    end(client, lock);
+}
+
 /* The number of each is too large to go above it, or a zero byte ends its text early. */
 static void a_foreign_identity_is_replaced(void **state)
 {
@@ -346,12 +361,31 @@ static void a_value_of_another_type(void **state)
         server_integer(servers[1], "RPUSH %s one", keys[i]);
         assert_status(tried_with_token(lock, &hold), REFUSED);
         assert_says(dlock_error(), "WRONGTYPE");
+        assert_says(dlock_error(), keys[i]);
         for (size_t j = 1; j < COUNT; j++)
             assert_int_equal(server_integer(servers[j], "LLEN %s", keys[i]), 1);
         flush_all();
         dlock_close(lock);
         lock = settled(client);
     }
+    end(client, lock);
+}
+
+/* The error names the key, also a long one. */
+static void a_long_key_of_another_type(void **state)
+{
+    static const char name[] = "lock:{redlock}:of-the-second-floor-of-the-warehouse-in-the-east";
+    (void)state;
+    char key[DLOCK_NAME_MAX];
+    dlock_client *client = client_of_first(COUNT, (struct dlock_options){0});
+    dlock *lock;
+    dlock_hold *hold;
+    snprintf(key, sizeof key, "dlock:token:%s", name);
+    assert_status(dlock_open_ops(client, &rung_redlock, name, &lock), OK);
+    for (size_t i = 1; i < COUNT; i++)
+        server_integer(servers[i], "RPUSH %s one", key);
+    assert_status(tried_with_token(lock, &hold), REFUSED);
+    assert_says(dlock_error(), key);
     end(client, lock);
 }
 
@@ -586,8 +620,10 @@ int main(void)
         cmocka_unit_test_setup(two_identities_of_a_client_differ, empty),
         cmocka_unit_test_setup(a_smaller_identity_replaces_none, empty),
         cmocka_unit_test_setup(an_identity_that_is_too_long_is_none, empty),
+        cmocka_unit_test_setup(a_large_identity_is_none, empty),
         cmocka_unit_test_setup(a_foreign_identity_is_replaced, empty),
         cmocka_unit_test_setup(a_foreign_token_has_no_vote, empty),
+        cmocka_unit_test_setup(a_long_key_of_another_type, empty),
         cmocka_unit_test_setup(a_value_of_another_type, empty),
         cmocka_unit_test_setup(counts_only_by_a_majority, empty),
         cmocka_unit_test_setup(an_empty_server_has_no_vote, empty),

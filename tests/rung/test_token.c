@@ -128,11 +128,15 @@ static void knows_its_server(void **state)
     assert_status(dlock_batch_reply(reads, 0, &reply), OK);
     assert_string_equal(reply.text, "mine");
     assert_status(dlock_release(hold, NULL), OK);
-    server_integer(server, "DEL dlock:identity");
-    server_integer(server, "LPUSH dlock:identity x");
+    server_text(server, "SET dlock:identity %0100d", 7);        /* no value of the library's */
     hold = wanted(lock, (struct dlock_want){.identity = true}); /* it is acquired all the same */
     assert_string_equal(dlock_identity(hold), "");
     assert_status(dlock_release(hold, NULL), OK);
+    server_integer(server, "DEL dlock:identity");
+    server_integer(server, "LPUSH dlock:identity x");
+    const struct dlock_want want = {.size = sizeof want, .identity = true};
+    assert_status(dlock_acquire(lock, &want, &hold), WRONG_TYPE);
+    assert_non_null(strstr(dlock_error(), "dlock:identity holds no string"));
     dlock_batch_free(reads);
     dlock_close(lock);
     dlock_client_close(client);

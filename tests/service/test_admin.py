@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from failpoints import arm, park
 from world import Background, check_history, hold_lock, read_answers, read_history, release_lock, running, server_sockets, wait_until
 
 JSON = {"Content-Type": "application/json"}
@@ -212,6 +213,67 @@ def test_a_switch_lets_sales_in_flight_finish_and_holds_the_others(redis, start,
         sales = [event for event in events if event.get("request", "").startswith(("old", "new"))]
         assert {event["request"][:3] for event in sales} == {prefix} and {event["rung"] for event in sales} == {rung}
         assert len(sales) == 4 * 7
+
+
+def test_who_is_refused_during_a_switch_is_recorded_under_the_old_lock(redis, start, tmp_path):
+    shop = start(redis, "--admin-writes", "--enable-failpoints", "--history", tmp_path / "h.jsonl", "--write", "atomic",
+                 "--queue", 1, "--wait-ms", 2000)
+    shop.stock(value=10)
+    held = park(shop, "sale.entered", shop.sell, request="held", key="k")
+    switch = Background(shop.switch, rung="set_nx_ex", run="new")
+    wait_until(lambda: shop.admin("GET", "/lock").json["switching"], "the switch is under way")
+    reasons = {"again": shop.sell(request="again", key="k").problem}
+    late = Background(shop.sell, request="late")
+    wait_until(lambda: shop.metric("inventoryd_queue_depth") == 1, "one waits for the switch")
+    reasons["full"] = shop.sell(request="full").problem
+    reasons["late"] = late.result().problem
+    assert reasons == {"again": "request-in-flight", "full": "queue-full", "late": "deadline"}
+    arm(shop, "sale.entered", "off")
+    held.result()
+    assert switch.result().status == 200
+    shop.end()
+    events = read_history(tmp_path / "h.jsonl")
+    check_history(events)
+    for request, reason in reasons.items():
+        invoke, refused = [event for event in events if event.get("request") == request]
+        assert (invoke["event"], invoke.get("key")) == ("invoke", "k" if request == "again" else None)
+        assert (refused["event"], refused["reason"]) == ("refused", reason)
+        assert invoke["rung"] == refused["rung"] == "watchdog"
+
+
+def test_who_is_refused_while_runs_follow_each_other_is_in_one_of_them(redis, start, tmp_path):
+    """A refusal has both its lines in one file, that of its lock."""
+    shop = start(redis, "--admin-writes", "--history", tmp_path / "h.jsonl", "--queue", 1)
+    shop.stock(value=100000)
+    stop = threading.Event()
+    replies = {}
+
+    def sell(seller):
+        while not stop.is_set():
+            request = f"s{seller}-{len(replies)}"
+            replies[request] = shop.sell(request=request)
+
+    sellers = [Background(sell, i) for i in range(12)]
+    rungs = {f"r{i}": ("setnx", "set_nx_ex")[i % 2] for i in range(8)}
+    for run, rung in rungs.items():
+        count = len(replies)
+        wait_until(lambda: len(replies) > count + 20, "some more sales")
+        assert shop.switch(rung=rung, run=run).status == 200
+    stop.set()
+    for seller in sellers:
+        seller.result()
+    shop.end()
+    assert {reply.status for reply in replies.values()} == {200, 503}
+    written = []
+    for path, rung in [(tmp_path / "h.jsonl", "watchdog")] + [(tmp_path / run / "h.jsonl", rungs[run]) for run in rungs]:
+        events = read_history(path)
+        check_history(events)
+        sales = [event for event in events if event.get("request", "").startswith("s")]
+        assert {event["rung"] for event in sales} <= {rung}
+        begun = [event["request"] for event in sales if event["event"] == "invoke"]
+        assert sorted(begun) == sorted(event["request"] for event in sales if event["event"] in ("write", "refused"))
+        written += begun
+    assert sorted(written) == sorted(replies)
 
 
 def test_switching_under_load_loses_nothing(redis, start, tmp_path):

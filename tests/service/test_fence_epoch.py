@@ -475,6 +475,30 @@ def test_a_reentrant_acquire_at_another_server(redis, start, other):
     assert shop.sell().json["unit"] == 5
 
 
+DAMAGED = [  # a key, who damages it; the problem of the next sale
+    (IDENTITY_KEY, ("LPUSH", "x"), "lock-invalid"), (IDENTITY_KEY, ("SET", ""), "lock-unavailable"),
+    (IDENTITY_KEY, ("SET", "x" * 96), "lock-unavailable"), (TOKEN, ("LPUSH", "x"), "lock-invalid"),
+    (EPOCH_KEY, ("SET", "x"), "stock-invalid")]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_damaged_key_is_named(redis, start, tmp_path, apart):
+    locks = Redis(tmp_path / "locks") if apart else redis
+    shop = start(None, "--lock-redis", locks.url, "--stock-redis", redis.url, *FENCED, "--ttl-ms", 3600000)
+    assert shop.stock(value=100).status == 200
+    for key, (command, value), problem in DAMAGED:
+        server = redis if key == EPOCH_KEY else locks
+        server("DEL", key)
+        server(command, key, value)
+        reply = shop.sell()
+        assert reply.problem == problem and key in reply.json["detail"], (key, command, reply)
+        server("DEL", key)
+        wait_until(lambda: shop.sell().status == 200, "it sells again, under a lock that was given back")
+    assert shop.stock().json["stock"] == 100 - len(DAMAGED)
+    shop.end()
+    locks.kill()
+
+
 def test_a_server_that_does_not_tell_its_identity(redis, start):
     redis("SET", IDENTITY_KEY, "x" * 96)  # no value of the library's
     shop = start(redis, *FENCED)

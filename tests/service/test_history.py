@@ -40,6 +40,8 @@ def check(events):
             expected |= {"stock_before"} & set(event)
         if event["event"] == "end":  # where another file follows
             expected |= {"continued"} & set(event)
+        if event["event"] == "read":  # where the stock has one
+            expected |= {"epoch"} & set(event)
         if event["event"] == "restock_intent":
             expected |= {"add"} if "add" in event else {"set"}
         assert set(event) == expected, event

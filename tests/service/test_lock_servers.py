@@ -8,7 +8,7 @@ import pytest
 from failpoints import arm, park
 from test_fence_epoch import epoch_of, is_not_switched, is_stale, is_told_by_the_stock
 from test_lifecycle import config, run
-from world import Background, Redis, inventoryd_redis_up, read_history, wait_until
+from world import Background, LossyProxy, Redis, inventoryd_redis_up, read_history, wait_until
 
 SERVERS = 3
 URLS = "redis://a,redis://b,redis://c"
@@ -161,6 +161,100 @@ def test_without_a_majority_nothing_is_sold(shop, several, how):
     assert shop.admin("GET", "/readyz").status == 200
     if how == "frozen":
         several[2].thaw()
+
+
+def on_several(start, redis, lock_servers):
+    """The time-outs are longer than the test: an answer that waited for a server that hangs would not come."""
+    return start(redis, "--lock", "redlock", "--lock-servers", urls(lock_servers), "--redis-timeout-ms", 60000)
+
+
+def test_ready_though_a_minority_hangs(redis, start, tmp_path):
+    servers = [Redis(tmp_path / f"lock{number}") for number in range(7)]
+    shop = on_several(start, redis, servers)
+    for server in servers[:3]:
+        server.freeze()
+    for _ in range(3):
+        done = run("--healthcheck", f"http://127.0.0.1:{shop.admin_port}/readyz")
+        assert done.returncode == 0, done.stderr
+    for server in servers[:3]:
+        server.thaw()
+    shop.end()
+    for server in servers:
+        server.kill()
+
+
+def test_readyz_asks_all_that_hang_together(redis, start, several):
+    proxies = [LossyProxy(server) for server in several]
+    shop = on_several(start, redis, proxies)
+    assert shop.stock(value=1).status == 200 and shop.sell().status == 200
+    wait_until(lambda: up(shop, proxies) == [1, 1, 1], "those who use them have their connections")
+    known = [proxy.connections for proxy in proxies]
+    for server in several:
+        server.freeze()
+    ready = Background(shop.admin, "GET", "/readyz")
+    wait_until(lambda: all(proxy.connections > before for proxy, before in zip(proxies, known)), "all were asked")
+    assert ready.is_alive()
+    for server in several:
+        server.kill()
+    reply = ready.result()
+    assert reply.problem == "not-ready" and "3 of the lock's 3 servers are not ready, and 2 are needed" in reply.json["detail"]
+    for proxy in proxies:
+        assert f"{proxy.url}: " in reply.json["detail"]
+        proxy.end()
+
+
+def replicas(folder):
+    master = Redis(folder / "master")
+    return [master] + [Redis(folder / f"replica{number}", "--replicaof", "127.0.0.1", str(master.port), "--replica-read-only", "no")
+                       for number in range(2)]
+
+
+def nodes(folder):
+    servers = [Redis(folder / "master")] + [Redis(folder / f"node{number}", "--cluster-enabled", "yes") for number in range(2)]
+    for server in servers[1:]:
+        assert server("CLUSTER", "ADDSLOTSRANGE", 0, 16383) == "OK"
+        wait_until(lambda server=server: "cluster_state:ok" in server("CLUSTER", "INFO"), "the node takes writes")
+    return servers
+
+
+def silent(folder):
+    """They do not tell who they are."""
+    servers = [Redis(folder / f"lock{number}") for number in range(SERVERS)]
+    for server in servers:
+        server("ACL", "SETUSER", "default", "-info")
+    return servers
+
+
+@pytest.fixture
+def without_votes(request, tmp_path):
+    servers = request.param(tmp_path)
+    yield servers
+    for server in servers:
+        server.kill()
+
+
+@pytest.mark.parametrize("without_votes, word", [
+    (replicas, "it is a replica"), (nodes, "it is a node of a cluster"), (silent, "INFO does not say"),
+], indirect=["without_votes"])
+def test_readyz_counts_whom_the_lock_counts(redis, without_votes, start, word):
+    """All of them take writes. The lock refuses them, and so no sale ever takes place."""
+    shop = start(redis, "--lock", "redlock", "--lock-servers", urls(without_votes), "--wait-ms", 1000)
+    redis("SET", STOCK, 1)
+    assert shop.sell().problem == "lock-unavailable"
+    reply = shop.admin("GET", "/readyz")
+    assert reply.problem == "not-ready" and word in reply.json["detail"], reply.json
+
+
+def test_readyz_finds_a_server_with_two_names(redis, start, several):
+    """A majority takes writes, and the lock refuses all of them."""
+    again = several[0].url.replace("127.0.0.1", "localhost")
+    shop = start(redis, "--lock", "redlock", "--lock-servers", ",".join([several[0].url, several[1].url, again]))
+    redis("SET", STOCK, 1)
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 503, "it is known which servers they are")
+    reply = shop.admin("GET", "/readyz")
+    assert reply.problem == "not-ready" and reply.json["detail"] == (
+        f"{several[0].url}/0 and {again}/0 are the same server; each server may be named only once")
+    assert shop.sell().problem == "lock-unavailable"
 
 
 # ---- Tokens --------------------------------------------------------------------------------------

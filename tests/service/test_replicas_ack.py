@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sales whose acquire and write replicas must confirm: real replicas, frozen, killed, cut off, and back."""
-import contextlib
 import re
 import socket
 
@@ -9,7 +8,6 @@ import pytest
 from idempotency import KEEPERS, ON, RECORD, STOCK, events_of, is_replay, keepers
 from failpoints import arm, park_a_sale
 from test_idempotency_lost import script_words
-from redis_server import Connection
 from world import LossyProxy, Redis, inventoryd_redis_up, wait_until
 
 IMPATIENT = ("--replicas-ack", "all", "--replicas", 2, "--redis-timeout-ms", 2000)  # WAIT takes half of it
@@ -23,18 +21,12 @@ def online(redis):
     return redis("INFO", "replication").count("state=online")
 
 
-def confirm(redis):
-    """Both replicas confirm a write. One that is online may not do so yet: it sends its offset once a second."""
-    with contextlib.closing(Connection(redis.port)) as connection:
-        return connection("SET", "asked", 1, "PX", 1) == "OK" and connection("WAIT", 2, 1000) == 2
-
-
 @pytest.fixture
 def replicas(redis, tmp_path):
     """Two replicas of the test's Redis."""
     redis("CONFIG", "SET", "repl-diskless-sync-delay", 0)
     both = [Redis(tmp_path / f"replica-{i}", "--replicaof", "127.0.0.1", str(redis.port)) for i in range(2)]
-    wait_until(lambda: confirm(redis), "the replicas are there")
+    wait_until(redis.is_confirmed, "the replicas are there")
     yield both
     for replica in both:
         replica.kill()
@@ -48,7 +40,7 @@ def freeze(replicas):
 def thaw(redis, replicas):
     for replica in replicas:
         replica.thaw()
-    wait_until(lambda: confirm(redis), "the replicas are there again")
+    wait_until(redis.is_confirmed, "the replicas are there again")
 
 
 def calls(redis, command):
@@ -194,7 +186,7 @@ def test_one_of_two_is_a_majority_with_the_master(redis, start, replicas):
     replicas[0].kill()
     assert shop.sell().json["left"] == 3
     replicas[0].start()
-    wait_until(lambda: confirm(redis), "the replicas are there again")
+    wait_until(redis.is_confirmed, "the replicas are there again")
     assert shop.sell().json["left"] == 2
 
 
@@ -207,7 +199,7 @@ def test_replicas_that_are_cut_off(redis, start, replicas):
     reply = shop.sell()
     assert reply.problem == "outcome-unknown" and "0 of 2 replicas confirmed the write in time; 1 must" in reply.json["detail"]
     redis("ACL", "SETUSER", "default", "+psync")  # without SYNC: a replica that joins by it never confirms
-    wait_until(lambda: confirm(redis), "the replicas are there again")
+    wait_until(redis.is_confirmed, "the replicas are there again")
     assert shop.sell().json["left"] == 2
 
 

@@ -346,7 +346,7 @@ class LossyProxy:
         server.sendall(command)
         reply = server.recv(65536)
         if self.lose is None or self.lose not in command:
-            return reply
+            return reply or None
         self.lose = None
         self.lost += 1
         return self.instead

@@ -52,9 +52,7 @@ static dlock *lock_open(const struct self *self, dlock_client *client, int numbe
     const struct plan *plan = self->plan;
     const char *name = plan->names[number];
     dlock *lock = NULL;
-    dlock_status status = plan->open != NULL ? plan->open(client, name, &lock)
-                                             : rungs_open(client, plan->rung->name, name, &lock);
-    must(status == DLOCK_OK);
+    must(dlock_open(client, plan->rung->name, name, &lock) == DLOCK_OK);
     return lock;
 }
 
@@ -64,6 +62,7 @@ bool member_open(struct self *self, struct member *member, bool own_loop)
     char user[16];
     snprintf(user, sizeof user, KEYS_USER "%d", self->process);
     struct dlock_options options = {.size = sizeof options,
+                                    .engine = plan->engine,
                                     .servers = self->urls,
                                     .server_count = plan->sentinel ? 1 : (size_t)plan->servers,
                                     .sentinel_user = plan->sentinel ? user : NULL,

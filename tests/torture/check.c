@@ -315,10 +315,16 @@ static bool is_of_backup(const struct world *world, const struct plan *plan,
     return false;
 }
 
+/* On an engine beside Redis a nested hold has the token of its owner's first hold. */
+static bool shares_token(const struct plan *plan, const struct call *a, const struct call *b)
+{
+    return plan->engine != NULL && a->token == b->token && same_owner(plan, a, b);
+}
+
 static void check_tokens(struct world *world, const struct plan *plan, const struct call *a,
                          const struct call *b)
 {
-    if (!plan->rung->tokens || a->token == 0)
+    if (!plan->rung->tokens || a->token == 0 || shares_token(plan, a, b))
         return;
     bool wrong = a->token == b->token || (a->token > b->token && came_before(world, plan, a, b)) ||
                  (a->token < b->token && came_before(world, plan, b, a));
@@ -419,6 +425,16 @@ static int64_t in_use_ns(const struct world *world, const struct call *call, int
 }
 
 /* When the call must end, apart from stalls. */
+/* ZooKeeper's client gives a connection up that has been silent for two thirds of its session. The
+ * one before in the queue may have such a connection. */
+static int64_t silence_ns(const struct plan *plan)
+{
+    int64_t longest_ms = 0;
+    for (int i = 0; i < plan->processes && plan->engine != NULL; i++)
+        longest_ms = most(longest_ms, plan->ttl_ms[i]);
+    return longest_ms * NS_A_MS * 2 / 3;
+}
+
 static int64_t latest_ns(const struct world *world, const struct plan *plan,
                          const struct call *call)
 {
@@ -429,11 +445,11 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
     int64_t latest = call->begin_ns + call->wait_ms * NS_A_MS + bound_ns;
     if (call->wait_ms < 0) {
         int64_t from_ns = most(call->begin_ns, calm_ns);
-        latest =
-            from_ns + in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS + bound_ns;
+        latest = from_ns + in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS +
+                 silence_ns(plan) + bound_ns;
     }
     if (call->rest)
-        latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS;
+        latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS + silence_ns(plan);
     if (call->call_max_ms != 0)
         latest = least(latest, call->begin_ns + call->call_max_ms * NS_A_MS);
     if (call->cancelled_ns != 0)

@@ -270,7 +270,7 @@ void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
     uint64_t random = seed;
     *plan = (struct plan){.seed = seed, .servers = 1, .planted = choice->planted};
     const struct dlock_rung *drawn = draw_rung(&random);
-    plan->rung = choice->rung != NULL ? rungs_find(choice->rung) : drawn;
+    plan->rung = choice->rung != NULL ? dlock_rung_find(choice->rung) : drawn;
     must(plan->rung != NULL);
     draw_clients(plan, &random);
     draw_calls(plan, &random);

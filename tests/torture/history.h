@@ -6,10 +6,11 @@
 #ifndef TORTURE_HISTORY_H
 #define TORTURE_HISTORY_H
 
+#include "dlock.h"
 #include "planted.h"
-#include "rungs.h"
 #include "world.h"
 
+#define REDLOCK "redlock"
 #define FAULTS_MAX 8
 
 struct plan;
@@ -110,8 +111,7 @@ struct visitor {
 struct plan {
     uint64_t seed;
     const struct dlock_rung *rung;
-    /* Opens a lock whose rung is not part of the ladder; otherwise NULL. */
-    dlock_status (*open)(dlock_client *client, const char *name, dlock **lock);
+    const struct dlock_engine *engine;    /* NULL: Redis */
     const struct visitor *visitor;        /* or NULL */
     int stock_port;                       /* of the visitor's server */
     int servers;                          /* independent masters; or nodes, then sentinels */

@@ -98,7 +98,7 @@ static void make_plan(struct run *run)
     bool brief = settings->acquisitions < 1000; /* long sections are more frequent */
     *plan = (struct plan){
         .seed = settings->seed,
-        .rung = rungs_find(REDLOCK),
+        .rung = dlock_rung_find(REDLOCK),
         .visitor = settings->broken == BROKEN_PLAIN ? &stock_plain : &stock_fenced,
         .stock_port = server_port(run->stock),
         .servers = KILLED_SERVERS,

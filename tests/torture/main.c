@@ -334,7 +334,7 @@ static struct settings read_options(int argc, char **argv)
             break;
         case 'r':
             settings.choice.rung = optarg;
-            if (rungs_find(optarg) == NULL)
+            if (dlock_rung_find(optarg) == NULL)
                 option_refuse("--rung", optarg);
             break;
         case 'v':

@@ -10,6 +10,7 @@
 #include "server.h"
 #include "started.h"
 #include "validate.h"
+#include "dlock_zookeeper.h"
 #include "zookeeper_engine.h"
 #include "zookeeper_server.h"
 
@@ -28,7 +29,7 @@ static int set_up(void **state)
 {
     (void)state;
     zookeeper = zookeeper_start();
-    return engine_add(&engine_zookeeper) ? 0 : -1;
+    return 0;
 }
 
 static int tear_down(void **state)
@@ -42,6 +43,7 @@ static dlock_client *client_at(const char *url, struct dlock_options options)
 {
     if (options.ttl_ms == 0)
         options.ttl_ms = 30000;
+    options.engine = dlock_zookeeper();
     return client_of(url, options);
 }
 
@@ -53,7 +55,7 @@ static dlock_client *client_here(struct dlock_options options)
 static dlock *lock_at(dlock_client *client)
 {
     dlock *lock;
-    assert_status(dlock_open_ops(client, &rung_ephemeral, LOCK, &lock), OK);
+    assert_status(dlock_open(client, NULL, LOCK, &lock), OK);
     return lock;
 }
 
@@ -76,7 +78,8 @@ static void under_the_oracle(void **state)
 {
     (void)state;
     const char *servers[] = {zookeeper_url(zookeeper), NULL};
-    assert_true(oracle_agrees(&(struct oracle){.ops = &rung_ephemeral,
+    assert_true(oracle_agrees(&(struct oracle){.rung = "zookeeper",
+                                               .engine = dlock_zookeeper(),
                                                .servers = servers,
                                                .expected = HOLDS,
                                                .processes = 3,
@@ -154,40 +157,37 @@ static void what_is_wrong_is_said(void **state)
     dlock_client *client;
     dlock *lock;
     dlock_hold *hold;
-    const char *servers[] = {"zookper://h:2181", zookeeper_url(zookeeper)};
-    struct dlock_options options = {.size = sizeof options, .servers = servers, .server_count = 1};
+    const char *servers[] = {"zookeeper://h:2181", zookeeper_url(zookeeper)};
+    struct dlock_options options = {
+        .size = sizeof options, .engine = dlock_zookeeper(), .servers = servers, .server_count = 1};
     assert_status(dlock_client_open(&options, &client), INVALID);
-    assert_says(dlock_error(), "zookper://");
-    servers[0] = "redis://127.0.0.1";
-    options.server_count = 2;
-    assert_status(dlock_client_open(&options, &client), INVALID);
-    assert_string_equal(dlock_error(), "servers[0] is of Redis, servers[1] of ZooKeeper; "
-                                       "all servers of a client are of one kind");
-    servers[0] = "zookeeper:127.0.0.1";
+    assert_says(dlock_error(), "servers[0] does not begin with zk://");
+    servers[0] = "zk:127.0.0.1";
     options.server_count = 1;
     assert_status(dlock_client_open(&options, &client), INVALID);
-    assert_string_equal(dlock_error(),
-                        "'zookeeper:127.0.0.1' is not zookeeper://host:port[,host:port...]");
+    assert_says(dlock_error(), "servers[0] does not begin with zk://");
 
     client = client_here((struct dlock_options){.ttl_ms = 2000});
     assert_status(dlock_open(client, "watchdog", LOCK, &lock), INVALID);
-    assert_string_equal(dlock_error(), "rung 'watchdog' works with Redis, and the client's servers "
-                                       "are ZooKeeper");
+    assert_string_equal(dlock_error(),
+                        "rung 'watchdog' is not one of ZooKeeper; there 'zookeeper' is "
+                        "right");
     lock = lock_at(client);
     struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
     assert_status(dlock_acquire(lock, &want, &hold), INVALID);
-    assert_says(dlock_error(), "lives 2000 ms without a word");
+    assert_says(dlock_error(), "want.ttl_ms is 60000, but all holds of a client live as long as "
+                               "its session, 2000 ms");
     want = (struct dlock_want){.size = sizeof want, .reads = dlock_batch_new()};
     assert_status(dlock_acquire(lock, &want, &hold), UNSUPPORTED);
     dlock_batch_free(want.reads);
     leave(client, lock);
 
     char nobody[48];
-    snprintf(nobody, sizeof nobody, "zookeeper://127.0.0.1:%d", NOBODYS_PORT);
+    snprintf(nobody, sizeof nobody, "zk://127.0.0.1:%d", NOBODYS_PORT);
     client = client_at(nobody, (struct dlock_options){.connect_timeout_ms = 50});
     lock = lock_at(client);
     assert_status(tried(lock, &hold), UNREACHABLE);
-    assert_says(dlock_error(), "zookeeper://127.0.0.1:1 could not be connected to");
+    assert_says(dlock_error(), "zk://127.0.0.1:1 could not be connected to");
     leave(client, lock);
 }
 
@@ -207,6 +207,7 @@ static int hold(void *arg)
     const char *servers[] = {holder->url};
     struct record *record = record_new();
     struct dlock_options options = {.size = sizeof options,
+                                    .engine = dlock_zookeeper(),
                                     .servers = servers,
                                     .server_count = 1,
                                     .ttl_ms = holder->ttl_ms,
@@ -217,7 +218,7 @@ static int hold(void *arg)
     dlock *lock;
     dlock_hold *mine;
     must(dlock_client_open(&options, &client) == DLOCK_OK);
-    must(dlock_open_ops(client, &rung_ephemeral, LOCK, &lock) == DLOCK_OK);
+    must(dlock_open(client, NULL, LOCK, &lock) == DLOCK_OK);
     must(dlock_acquire(lock, NULL, &mine) == DLOCK_OK);
     holder->session = zookeeper_session(client);
     atomic_store(&holder->holds, true);
@@ -420,17 +421,19 @@ static void it_is_broken(void **state)
 static void a_reply_is_lost(void **state)
 {
     (void)state;
-    char url[48];
+    char url[64], name[48];
     struct proxy *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(url, sizeof url, "zookeeper://127.0.0.1%s", strrchr(proxy_url(proxy), ':'));
+    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(proxy), ':'),
+             ZOOKEEPER_TICK_MS);
     dlock_client *client = client_at(url, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there is a connection, and a queue */
     assert_status(dlock_release(hold, NULL), OK);
-    proxy_plan(proxy, PROXY_CUT_REPLY, dlock_client_id(client), NULL, 0);
+    snprintf(name, sizeof name, "%s:", dlock_client_id(client)); /* of its places */
+    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
     hold = acquired(lock);
     assert_true(proxy_done(proxy));
-    proxy_plan(proxy, PROXY_CUT_REPLY, dlock_client_id(client), NULL, 0);
+    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
     assert_status(dlock_release(hold, NULL), OK);
     assert_true(proxy_done(proxy));
     assert_true(is_free(lock));

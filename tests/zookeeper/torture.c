@@ -7,11 +7,11 @@
 #include "../support/proxy.h" /* the torture has another one, for Redis */
 #include "check.h"
 #include "child.h"
+#include "dlock_zookeeper.h"
 #include "must.h"
 #include "noise.h"
 #include "stage.h"
 #include "transcript.h"
-#include "zookeeper_rung.h"
 #include "zookeeper_server.h"
 
 #include <fcntl.h>
@@ -58,6 +58,7 @@ struct wire {
 };
 
 static struct zookeeper *zookeeper;
+static struct dlock_rung rung;
 
 static int port_of(const char *url)
 {
@@ -202,10 +203,10 @@ static void draw(struct run *run, uint64_t seed)
     struct plan *plan = &run->plan;
     char name[sizeof plan->names[0]];
     plan_draw(plan, seed, &(struct choice){0});
-    plan->rung = zookeeper_rung();
-    plan->open = zookeeper_open;
+    plan->rung = &rung;
+    plan->engine = dlock_zookeeper();
     plan->fault_count = 0;
-    plan->riding = plan->shared = 0;
+    plan->riding = plan->shared = plan->brief = 0; /* a session has one time to live */
     plan->command_ms = plan->connect_ms = ANSWER_MS;
     for (int i = 0; i < plan->locks; i++) { /* all histories have one server */
         snprintf(name, sizeof name, "%s", plan->names[i]);
@@ -237,7 +238,8 @@ static void play(struct totals *totals, uint64_t seed)
                           .round = play_round,
                           .calm = calm};
     run.wire = wire_start();
-    snprintf(run.url, sizeof run.url, "zookeeper://127.0.0.1:%d", run.wire->port);
+    snprintf(run.url, sizeof run.url, "zk://127.0.0.1:%d?tick_ms=%d", run.wire->port,
+             ZOOKEEPER_TICK_MS);
     stage_start(&stage);
     stage_play(&stage);
     check_history(run.world, &run.plan);
@@ -263,6 +265,21 @@ static int play_all(void *arg)
     return 0;
 }
 
+/* Copied, since the lock keeps it. It asks no server. */
+static void learn_rung(void)
+{
+    const char *servers[] = {zookeeper_url(zookeeper)};
+    struct dlock_options options = {
+        .size = sizeof options, .engine = dlock_zookeeper(), .servers = servers, .server_count = 1};
+    dlock_client *client;
+    dlock *lock;
+    must(dlock_client_open(&options, &client) == DLOCK_OK);
+    must(dlock_open(client, NULL, "lock", &lock) == DLOCK_OK);
+    rung = *dlock_rung_of(lock);
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
 /* torture_zookeeper [FIRST-SEED [HISTORIES]]; TORTURE_TELL=1 tells those that fail. */
 int main(int argc, char **argv)
 {
@@ -275,8 +292,8 @@ int main(int argc, char **argv)
         mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(totals != MAP_FAILED);
     signal(SIGPIPE, SIG_IGN);
-    must(zookeeper_rung()->name != NULL);
     zookeeper = zookeeper_start();
+    learn_rung();
     for (uint64_t i = 0; i < JOBS; i++) {
         jobs[i] = (struct job){totals, first + i, first + count - 1};
         pids[i] = child_start(play_all, &jobs[i]);

@@ -26,7 +26,7 @@ struct zookeeper {
     pid_t pid;
     int port;
     char folder[64];
-    char url[64];
+    char url[64], hosts[32];
 };
 
 /* Short ticks, since sessions end by them; nothing is forced to the disk. */
@@ -37,10 +37,10 @@ static void configure(const struct zookeeper *zookeeper)
     FILE *file = fopen(path, "w");
     must(file != NULL);
     fprintf(file,
-            "tickTime=50\nminSessionTimeout=100\nmaxSessionTimeout=600000\nmaxClientCnxns=0\n"
+            "tickTime=%d\nminSessionTimeout=100\nmaxSessionTimeout=600000\nmaxClientCnxns=0\n"
             "forceSync=no\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
             "dataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\n",
-            zookeeper->folder, zookeeper->port);
+            ZOOKEEPER_TICK_MS, zookeeper->folder, zookeeper->port);
     must(fclose(file) == 0);
 }
 
@@ -106,7 +106,9 @@ struct zookeeper *zookeeper_start(void)
         zookeeper->port = free_port();
         launch(zookeeper);
     }
-    snprintf(zookeeper->url, sizeof zookeeper->url, "zookeeper://127.0.0.1:%d", zookeeper->port);
+    snprintf(zookeeper->hosts, sizeof zookeeper->hosts, "127.0.0.1:%d", zookeeper->port);
+    snprintf(zookeeper->url, sizeof zookeeper->url, "zk://%s?tick_ms=%d", zookeeper->hosts,
+             ZOOKEEPER_TICK_MS);
     return zookeeper;
 }
 
@@ -158,5 +160,5 @@ const char *zookeeper_url(const struct zookeeper *zookeeper)
 
 const char *zookeeper_hosts(const struct zookeeper *zookeeper)
 {
-    return zookeeper->url + strlen("zookeeper://");
+    return zookeeper->hosts;
 }

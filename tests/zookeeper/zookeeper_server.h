@@ -6,6 +6,8 @@
 #ifndef TESTS_ZOOKEEPER_SERVER_H
 #define TESTS_ZOOKEEPER_SERVER_H
 
+#define ZOOKEEPER_TICK_MS 50 /* short, since sessions end by ticks */
+
 struct zookeeper;
 
 /* Starts it and waits until it serves. From the main thread only: it dies with that one. */
@@ -17,7 +19,8 @@ void zookeeper_resume(struct zookeeper *zookeeper);
 void zookeeper_restart(struct zookeeper *zookeeper);
 void zookeeper_free(struct zookeeper *zookeeper);
 
-const char *zookeeper_url(const struct zookeeper *zookeeper);   /* zookeeper://127.0.0.1:<port> */
+const char *
+zookeeper_url(const struct zookeeper *zookeeper); /* zk://127.0.0.1:<port>?tick_ms=<its tick> */
 const char *zookeeper_hosts(const struct zookeeper *zookeeper); /* 127.0.0.1:<port> */
 
 #endif

@@ -4,33 +4,15 @@
  */
 #include "zookeeper_engine.h"
 
-#include "ladder.h"
+#include "dlock_zookeeper.h"
 #include "session.h"
-#include "zookeeper_rung.h"
 
 #include <ctype.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SCHEME "zookeeper:"
-
-/* ZooKeeper's client forgets a reply that it has not handled when its handle is closed. */
-const char *__lsan_default_suppressions(void);
-
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libzookeeper_mt\n";
-}
-
-/* And names a server in a buffer that all handles share, for a log that nobody reads. By the
- * function on top: our own functions, which it calls back, are watched. */
-const char *__tsan_default_suppressions(void);
-
-const char *__tsan_default_suppressions(void)
-{
-    return "race_top:vsprintf\n";
-}
+#define CANCEL_NS (5 * NS_PER_MS)
 
 /* ---- Clients --------------------------------------------------------------------------------- */
 
@@ -38,49 +20,44 @@ static void free_session(struct session *session)
 {
     pthread_cond_destroy(&session->changed);
     pthread_mutex_destroy(&session->mutex);
-    free(session->hosts);
+    zk_url_free(&session->url);
     free(session);
 }
 
-/* host:port,host:port of all URLs. */
-static dlock_status read_hosts(struct session *session, const char *const *urls, size_t count)
+static dlock_status check_options(const struct dlock_options *options, size_t count)
 {
-    size_t size = 1;
-    for (size_t i = 0; i < count; i++)
-        size += strlen(urls[i]) + 1;
-    session->hosts = calloc(1, size);
-    if (session->hosts == NULL)
-        return fail(DLOCK_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        const char *hosts = urls[i] + strlen(SCHEME);
-        if (strncmp(hosts, "//", 2) != 0 || strchr(hosts, ':') == NULL ||
-            strchr(hosts + 2, '/') != NULL)
-            return fail(DLOCK_INVALID, "'%.200s' is not zookeeper://host:port[,host:port...]",
-                        urls[i]);
-        sprintf(session->hosts + strlen(session->hosts), "%s%s", i > 0 ? "," : "", hosts + 2);
-    }
+    if (count != 1)
+        return fail(DLOCK_INVALID,
+                    "%zu servers; ZooKeeper has one URL, with all hosts of the ensemble: "
+                    "zk://h1,h2,h3",
+                    count);
+    if (options->replicas_ack != DLOCK_REPLICAS_NONE)
+        return fail(DLOCK_INVALID, "replicas_ack is of Redis; ZooKeeper confirms each write by a "
+                                   "quorum, so leave it DLOCK_REPLICAS_NONE");
+    if (options->sentinel_password != NULL)
+        return fail(DLOCK_INVALID, "sentinel_password is of sentinel://; give ZooKeeper's login in "
+                                   "the URL: zk://user:password@host");
     return DLOCK_OK;
 }
 
 static dlock_status open_session(struct dlock_client *client, const char *const *urls, size_t count)
 {
-    pthread_condattr_t monotonic;
+    const struct dlock_options *options = &client->options;
+    dlock_status status = check_options(options, count);
+    if (status != DLOCK_OK)
+        return status;
     struct session *session = calloc(1, sizeof *session);
     if (session == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");
-    zoo_set_debug_level((ZooLogLevel)0);
     session->client = client;
-    session->timeout_ms =
-        (int)(client->options.ttl_ms != 0 ? client->options.ttl_ms : TTL_MS_DEFAULT);
+    session->asked_ms = (int)(options->ttl_ms != 0 ? options->ttl_ms : TTL_MS_DEFAULT);
     pthread_mutex_init(&session->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&session->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&session->changed);
     TAILQ_INIT(&session->requests);
     STAILQ_INIT(&session->answers);
     LIST_INIT(&session->queues);
-    dlock_status status = read_hosts(session, urls, count);
+    status = zk_url_read(&session->url, urls[0]);
+    session->proof.tick_ns = session->url.tick_ms * NS_PER_MS;
     if (status == DLOCK_OK)
         client->engine_state = session;
     else
@@ -142,9 +119,9 @@ static dlock_status check_lock(const struct dlock_client *client, const struct r
 }
 
 /* A node's name from a lock's: what a path may not have is written as %2F. */
-static void write_path(char *path, const char *name)
+static void write_path(char *path, const char *root, const char *name)
 {
-    char *to = path + sprintf(path, ROOT "/");
+    char *to = path + sprintf(path, "%s" LOCKS, root);
     for (const unsigned char *from = (const unsigned char *)name; *from != '\0'; from++)
         to +=
             sprintf(to, isalnum(*from) || strchr(":{}-_", *from) != NULL ? "%c" : "%%%02X", *from);
@@ -153,16 +130,19 @@ static void write_path(char *path, const char *name)
 static bool open_lock(struct dlock *lock)
 {
     struct session *session = session_of(lock->client);
-    struct queue *queue = calloc(1, sizeof *queue + sizeof ROOT + 1 + 3 * strlen(lock->name));
+    struct queue *queue = calloc(1, sizeof *queue + strlen(session->url.root) + sizeof LOCKS +
+                                        3 * strlen(lock->name));
     if (queue == NULL)
         return false;
     queue->session = session;
     queue->lock = lock;
     LIST_INIT(&queue->places);
-    write_path(queue->path, lock->name);
+    write_path(queue->path, session->url.root, lock->name);
     lock->engine_state = queue;
     pthread_mutex_lock(&session->mutex);
     LIST_INSERT_HEAD(&session->queues, queue, of_session);
+    session->open_locks++;
+    session_look(session);
     pthread_mutex_unlock(&session->mutex);
     return true;
 }
@@ -174,6 +154,8 @@ static void close_lock(struct dlock *lock)
     struct queue *queue = lock->engine_state;
     pthread_mutex_lock(&session->mutex);
     queue->lock = NULL;
+    session->open_locks--;
+    session_look(session);
     pthread_mutex_unlock(&session->mutex);
 }
 
@@ -209,7 +191,9 @@ static void begin(struct exchange *exchange)
     struct dlock *lock = exchange->hold->lock;
     struct session *session = session_of(lock->client);
     if (exchange->last != NULL || exchange->reads != NULL) {
-        refuse(exchange, fail(DLOCK_UNSUPPORTED, "ZooKeeper carries out no commands that ride"));
+        refuse(exchange, fail(DLOCK_UNSUPPORTED, "want.reads and the batch of a release are "
+                                                 "commands of Redis; with ZooKeeper leave them "
+                                                 "NULL"));
         return;
     }
     pthread_mutex_lock(&session->mutex);
@@ -224,10 +208,10 @@ static void begin(struct exchange *exchange)
         return;
     }
     request->exchange = exchange;
-    request->begins_ns =
-        min_ns(exchange->limit_ns, mono_deadline_ns(lock->client->options.connect_timeout_ms));
-    request->ends_ns = exchange->ends_ns;
-    request_go(request);
+    request_begins(
+        request,
+        min_ns(exchange->limit_ns, mono_deadline_ns(lock->client->options.connect_timeout_ms)),
+        exchange->ends_ns);
     session_unlock(session);
 }
 
@@ -266,12 +250,12 @@ static bool is_cancelled(int fd)
     return poll(&cancel, 1, 0) > 0;
 }
 
-/* With the mutex. */
+/* With the mutex. Looks at its cancel so often, which is only a descriptor. */
 static void wait_for(struct session *session, const struct call *call)
 {
-    struct timespec until;
+    struct timespec until = timespec_of(mono_ns() + CANCEL_NS);
     if (!call->over)
-        pthread_cond_timedwait(&session->changed, &session->mutex, session_soon(&until));
+        pthread_cond_timedwait(&session->changed, &session->mutex, &until);
 }
 
 static dlock_status ask(struct dlock *lock, enum what what, const char *owner, int64_t ends_ns,
@@ -286,9 +270,7 @@ static dlock_status ask(struct dlock *lock, enum what what, const char *owner, i
         return fail(DLOCK_NO_MEMORY, "no memory or thread is left");
     }
     request->call = call;
-    request->begins_ns = mono_deadline_ns(lock->client->options.connect_timeout_ms);
-    request->ends_ns = ends_ns;
-    request_go(request);
+    request_begins(request, mono_deadline_ns(lock->client->options.connect_timeout_ms), ends_ns);
     while (!call->over) {
         if (is_cancelled(cancel_fd))
             request_answer(request, fail(DLOCK_CANCELLED, "cancelled"));
@@ -303,9 +285,9 @@ static dlock_status extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *se
                            int64_t *ttl_ms)
 {
     struct call call = {.over = false};
-    dlock_status status = ask(hold->lock, RENEW, hold->owner, ends_ns, -1, &call);
-    *sent_ns = call.sent_ns;
-    *ttl_ms = renewal_ms(hold, call.sent_ns);
+    dlock_status status = ask(hold->lock, EXTEND, hold->owner, ends_ns, -1, &call);
+    *sent_ns = call.counts_ns;
+    *ttl_ms = renewal_ms(hold, call.counts_ns);
     return status;
 }
 
@@ -329,12 +311,11 @@ static dlock_status check_beside(struct dlock *lock, int64_t ends_ns, int cancel
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static const char *const schemes[] = {SCHEME, NULL};
-
-const struct engine engine_zookeeper = {
+const struct dlock_engine engine_zookeeper = {
+    .version = DLOCK_VERSION,
     .name = "ZooKeeper",
-    .schemes = schemes,
-    .fallback_url = "zookeeper://127.0.0.1:2181",
+    .rung = &rung_zookeeper,
+    .fallback_url = "zk://127.0.0.1:2181",
     .answers_later = true,
     .open = open_session,
     .stop = stop,
@@ -357,24 +338,16 @@ const struct engine engine_zookeeper = {
     .check_beside = check_beside,
 };
 
-const struct rung_ops rung_ephemeral = {
-    .name = "ephemeral",
+const struct rung_ops rung_zookeeper = {
+    .name = "zookeeper",
     .engine = &engine_zookeeper,
-    .traits = TRAIT_EXPIRES | TRAIT_TOKEN,
-    .contend = CONTEND_ONE_PER_CLIENT,
+    .traits = TRAIT_EXPIRES | TRAIT_TOKEN | TRAIT_REENTRANT,
+    .contend = CONTEND_EACH,
 };
 
-const struct dlock_rung *zookeeper_rung(void)
+const struct dlock_engine *dlock_zookeeper(void)
 {
-    static struct dlock_rung rung;
-    if (rung.name == NULL && engine_add(&engine_zookeeper))
-        rung = ladder_describe(&rung_ephemeral);
-    return &rung;
-}
-
-dlock_status zookeeper_open(dlock_client *client, const char *name, dlock **lock)
-{
-    return dlock_open_ops(client, &rung_ephemeral, name, lock);
+    return &engine_zookeeper;
 }
 
 clientid_t zookeeper_session(struct dlock_client *client)

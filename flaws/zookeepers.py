@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A ZooKeeper ensemble of one's own: three processes of Java's on free ports, and the links between them, which can be
+cut without a word."""
+import contextlib
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+
+from ports import free_ports
+from waiting import wait_until
+
+JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+JAVA = ["java", "-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+START_S = 60  # for three of Java's processes on a busy machine
+
+
+class Link:
+    """A port that leads to another one, until it is cut: then nothing goes on, and nothing is closed."""
+
+    def __init__(self, port, target):
+        self.target, self.open = target, threading.Event()
+        self.open.set()
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.sockets = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            self.sockets.append(near)
+            if not self.open.is_set():
+                continue  # it was accepted, and nobody answers
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
+            self.sockets.append(far)
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
+
+    def carry(self, one, other):
+        with contextlib.suppress(OSError):
+            while (read := one.recv(65536)) and self.open.wait():
+                other.sendall(read)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        for end in [self.listener, *self.sockets]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self.open.set()
+
+
+class Node:
+    def __init__(self, ensemble, number, ports):
+        self.ensemble, self.number = ensemble, number
+        self.client_port, self.quorum_port, self.election_port = ports
+        self.folder = ensemble.folder / str(number)
+        self.folder.mkdir()
+        (self.folder / "myid").write_text(str(number))
+        self.process = None
+
+    def configure(self):
+        lines = [f"tickTime={self.ensemble.tick_ms}", "initLimit=25", f"syncLimit={self.ensemble.sync_limit}",
+                 "minSessionTimeout=100", "maxSessionTimeout=600000", "maxClientCnxns=0", "forceSync=no",
+                 "admin.enableServer=false", "4lw.commands.whitelist=*", f"dataDir={self.folder}",
+                 f"clientPort={self.client_port}", "clientPortAddress=127.0.0.1"]
+        for other in self.ensemble.nodes:
+            quorum, election = self.ensemble.way(self, other)
+            lines.append(f"server.{other.number}=127.0.0.1:{quorum}:{election}")
+        path = self.folder / "zoo.cfg"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def start(self):
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*JAVA, "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.configure()],
+                stdout=log, stderr=log)
+
+    def mode(self):
+        """leader, follower; None: it does not serve."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.client_port), 1) as asked:
+            asked.sendall(b"srvr")
+            said = b"".join(iter(lambda: asked.recv(4096), b"")).decode()
+            return next((line.split()[1] for line in said.splitlines() if line.startswith("Mode:")), None)
+        return None
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Ensemble:
+    def __init__(self, folder, tick_ms=200, sync_limit=10, links=False):
+        """links: a node can be cut off from the others. sync_limit: for how many ticks it goes on then."""
+        self.folder, self.tick_ms, self.sync_limit = pathlib.Path(folder), tick_ms, sync_limit
+        ports = free_ports(9)
+        self.nodes, self.links = [], {}
+        for number in (1, 2, 3):
+            self.nodes.append(Node(self, number, ports[3 * number - 3:3 * number]))
+        for one in self.nodes:
+            for other in self.nodes:
+                if one is not other and links:
+                    to = [other.quorum_port, other.election_port]
+                    self.links[one, other] = [Link(port, target) for port, target in zip(free_ports(2), to)]
+
+    def way(self, one, other):
+        """The ports by which a node reaches another."""
+        if (one, other) not in self.links:
+            return other.quorum_port, other.election_port
+        return [link.listener.getsockname()[1] for link in self.links[one, other]]
+
+    def start(self):
+        for node in self.nodes:
+            node.start()
+        wait_until(lambda: all(node.mode() for node in self.nodes), "an ensemble of three that serves", START_S)
+
+    def leader(self):
+        return wait_until(lambda: next((node for node in self.nodes if node.process.poll() is None and
+                                        node.mode() == "leader"), None), "a leader", START_S)
+
+    def followers(self):
+        return [node for node in self.nodes if node.mode() == "follower"]
+
+    def cut_off(self, node, cut=True):
+        """Nothing goes between that node and the others any more, and no connection is closed."""
+        for pair, links in self.links.items():
+            for link in links if node in pair else []:
+                (link.open.clear if cut else link.open.set)()
+
+    def url(self, *nodes):
+        hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in nodes or self.nodes)
+        return f"zk://{hosts}?tick_ms={self.tick_ms}"
+
+    def end(self):
+        for node in self.nodes:
+            if node.process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    node.signal(signal.SIGCONT)
+                node.kill()
+        for links in self.links.values():
+            for link in links:
+                link.close()

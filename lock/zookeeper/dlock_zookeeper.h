@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * dlock_zookeeper -- libdlock's locks on ZooKeeper, by libdlock-zookeeper.
+ *
+ *     const char *servers[] = { "zk://h1:2181,h2:2181,h3:2181/locks" };
+ *     struct dlock_options options = { .size = sizeof options, .engine = dlock_zookeeper(),
+ *                                      .servers = servers, .server_count = 1 };
+ *
+ * Its one rung is `zookeeper`: a queue of ephemeral sequential nodes, as in
+ * https://zookeeper.apache.org/doc/current/recipes.html. The owner of the first node has the lock,
+ * and each waiter watches the node before its own. The lock survives the loss of any minority of
+ * the servers, the leader included. Holds are re-entrant and have tokens, and waiters are served in
+ * the order in which they came to the servers.
+ *
+ * URL.  zk://[user:password@]host[:port][,host[:port]...][/path][?tick_ms=N]: one, with all servers
+ * of the ensemble. The port is 2181 by default. All nodes of the library are below the path,
+ * /dlock by default. User and password may be %-encoded; with them nodes are created for that user
+ * alone (scheme `digest`). tick_ms is the servers' tickTime, 2000 by default; give it if it
+ * is another. If it is given too small, a hold can be counted valid for too long. No TLS: Debian's
+ * client library has none.
+ *
+ * TIME TO LIVE.  A client has one session, and all its holds live as long as the session.
+ * options.ttl_ms is what is asked for, 30000 by default. The servers may grant more: that counts,
+ * and dlock_remaining_ms() tells it. If they grant less, an acquire answers INVALID with what they
+ * grant. It must be at least three ticks. A want.ttl_ms other than the session's is INVALID.
+ * While a lock is open, the client writes to a node of its own, six times in a session's time-out.
+ * Holds are valid as long as these writes prove that the session lives (docs/design/zookeeper.md).
+ * If no quorum answers, they end before the servers can let the session expire.
+ *
+ * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
+ * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told
+ * as LOST when the watch of the holder's node reports it, perhaps after the next grant. ZooKeeper's
+ * client library gives a silent connection up after two thirds of the session's time-out. An
+ * inspection tells a ttl_ms of -1. The options connections_max, retry_ms, on_trace and those of
+ * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to
+ * create, read, write and delete below the path.
+ *
+ * THREADS.  A client has four threads more: two of ZooKeeper's client library, one that opens
+ * sessions, and one that keeps the time. They begin with the first acquire.
+ */
+#ifndef DLOCK_ZOOKEEPER_H
+#define DLOCK_ZOOKEEPER_H
+
+#include <dlock.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For dlock_options.engine. Static storage; never NULL. */
+DLOCK_API const struct dlock_engine *dlock_zookeeper(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

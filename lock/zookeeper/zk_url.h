@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The URL of an ensemble: zk://[user:password@]host[:port][,host[:port]...][/path][?tick_ms=N]
+ */
+#ifndef DLOCK_ZOOKEEPER_URL_H
+#define DLOCK_ZOOKEEPER_URL_H
+
+#include "status.h"
+
+#define ROOT_MAX 200 /* bytes of a path, with its NUL */
+
+struct zk_url {
+    char *hosts;         /* host:port,host:port as zookeeper_init wants them */
+    char *login;         /* user:password; or NULL */
+    char root[ROOT_MAX]; /* all nodes of the library are below it */
+    int64_t tick_ms;
+};
+
+/* OK, NO_MEMORY, INVALID. Unless OK, nothing is to be freed. */
+dlock_status zk_url_read(struct zk_url *url, const char *text);
+void zk_url_free(struct zk_url *url);
+
+#endif
