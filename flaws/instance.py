@@ -59,6 +59,7 @@ class Instance:
         self.log = stage.folder / f"{name}.log"
         self.armed = set()
         self.dead_ns, self.frozen = 0, False
+        self.parsed = 0, []  # how much of its history, and the events in it
         command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
                    "--redis", stage.stock_url, *lock_flags, "--lock-service", "stage",
                    "--lock", stage.rung.lock.name,
@@ -160,8 +161,11 @@ class Instance:
         return self.metric("inventoryd_sales_in_flight")
 
     def events(self):
+        """What is in its history so far."""
         text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        if len(text) != self.parsed[0]:
+            self.parsed = len(text), [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return self.parsed[1]
 
     def freeze(self):
         freeze(self.process)

@@ -4,6 +4,7 @@ the instances' own records; MONITOR, the server's side, must agree. Repeated tri
 is written as the name of the buyer or instance that has it, and a channel as what it is."""
 import collections
 import dataclasses
+import functools
 import hashlib
 import re
 
@@ -14,6 +15,7 @@ ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::([xt]?)(\d+)(
 OBJECTS = 1000000  # an instance's numbers above it are of --owner object: a new one for every acquire
 COLUMNS_MAX = 100
 ARGUMENT_MAX = 80  # the library cuts longer arguments in its records
+HEAD_MAX = 70  # of them that show which script was sent in full
 STEPS_MAX = 4  # commands of one try
 # What a new connection asks of itself, and ends the one before it by. The library records no login.
 LOGIN = ("CLIENT ID", "INFO server", "CLIENT KILL ID ")
@@ -25,6 +27,8 @@ LETTING_GO = re.compile(r"_release\.lua|delete_if_owner\.lua| (release|leave|giv
 UNSOLD = ("refused", "fail", "unknown")  # how a request may end
 CHANNEL = re.compile(r"redisson_lock__channel:lock:\{\w+\}")
 TOKEN = re.compile(r"\b\d{16}\b")  # microseconds since 1970
+EVALSHA = re.compile(r"EVALSHA ([0-9a-f]{40})")
+EVAL = re.compile(r'EVAL "([^"]*)"')
 # Of buyers, tokens and units.
 ANY_NUMBER = re.compile(r"(?<=<[a-z])\d+|(?<=\bT)\d+(?:\+\d+)?|(?<=inventory:\{phone\} )\d+|(?<=unit )\d+|\d+(?= left)|(?<=^\")\d+(?=\"$)")
 NUMBER = re.compile(r"(\d+|\bN\b)")
@@ -63,11 +67,19 @@ class Line:
         return self.answer + (f"   ({self.count} times)" if self.count > 1 else "")
 
 
+@dataclasses.dataclass
+class Script:
+    name: str  # of its file
+    head: str  # its first line, as far as every record has it
+
+
+@functools.cache
 def scripts():
     """Lua's scripts by the SHA1 that Redis knows them by: the lock's, and the stock's."""
     folders = (ladder.ROOT / "lock" / "lua", ladder.ROOT / "service" / "lua")
-    files = [file for folder in folders for file in sorted(folder.glob("*.lua"))]
-    return {hashlib.sha1(file.read_bytes()).hexdigest(): file for file in files}
+    codes = {file: file.read_bytes() for folder in folders for file in sorted(folder.glob("*.lua"))}
+    return {hashlib.sha1(code).hexdigest(): Script(file.name, code.decode().splitlines()[0][:HEAD_MAX])
+            for file, code in codes.items()}
 
 
 def epochs_in(event, names):
@@ -130,10 +142,12 @@ class Names:
     def plain(self, text):
         """The text with identities, tokens and scripts by name."""
         text = TOKEN.sub(self.token, ID.sub(self.name, text))
-        for sha, file in self.scripts.items():
-            text = text.replace(f"EVALSHA {sha}", file.name)
-            head = file.read_text(encoding="utf-8").splitlines()[0][:70]
-            text = re.sub(r'^EVAL "' + re.escape(head) + r'[^"]*"', file.name, text)
+        text = EVALSHA.sub(lambda found: self.scripts[found[1]].name if found[1] in self.scripts else found[0], text)
+        if found := EVAL.match(text):
+            for script in self.scripts.values():
+                if found[1].startswith(script.head):
+                    text = script.name + text[found.end():]
+                    break
         return CHANNEL.sub("<channel>", text)
 
 
