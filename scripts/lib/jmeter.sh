@@ -254,7 +254,7 @@ jmeter_run() {
         --jmeterlogconf "$LADDER_ROOT/jmeter/log4j2.xml" --jmeterlogfile "$out/jmeter.log" \
         --addprop "$LADDER_ROOT/jmeter/user.properties" --addprop "$scenario" "${extra[@]}" \
         "-Jitems=$items" "-Jhost=$host" "-Jport=$port" "-Jadmin_host=${operators%:*}" \
-        "-Jadmin_port=${operators##*:}" "-Jadmin_token_file=$token_file" \
+        "-Jadmin_port=${operators##*:}" "-Jadmin_token_file=${token_file:-/dev/null}" \
         --forceDeleteResultFile --logfile "$out/sale.jtl" \
         --reportatendofloadtests --reportoutputfolder "$out/dashboard" >&2 || code=$?
     jmeter_judge_run "$code" "$out" "$scenario" "${extra[@]}"
