@@ -83,17 +83,27 @@ bool redis_connecting(const struct redis *redis)
     return !all_connected(redis, NULL);
 }
 
-size_t redis_count_up(const struct redis *redis)
+static size_t count_up_of(const struct redis *redis, uint32_t servers)
 {
     size_t up = 0;
     for (size_t i = 0; i < redis->node_count; i++)
-        up += redis->nodes[i].state == NODE_UP;
+        up += redis->nodes[i].state == NODE_UP && (servers >> i & 1) != 0;
     return up;
+}
+
+size_t redis_count_up(const struct redis *redis)
+{
+    return count_up_of(redis, SERVERS_ALL);
+}
+
+bool redis_up_to(const struct redis *redis, uint32_t servers)
+{
+    return count_up_of(redis, servers) >= redis->node_count / 2 + 1;
 }
 
 bool redis_up(const struct redis *redis)
 {
-    return redis_count_up(redis) >= redis->node_count / 2 + 1;
+    return redis_up_to(redis, SERVERS_ALL);
 }
 
 bool redis_keeps_unsent(const struct redis *redis)
