@@ -691,15 +691,7 @@ static bool is_nameless(const struct node *node)
 /* 1: it has been ended; 0: it had ended before. Its commands were carried out, or never will be. */
 enum kill_result redis_kill_says(const struct redis *redis, size_t index, const redisReply *reply)
 {
-    const struct node *node = &redis->nodes[index];
-    if (reply == NULL)
-        return KILL_UNANSWERED;
-    if (reply->type == REDIS_REPLY_INTEGER)
-        return KILL_DONE;
-    if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0)
-        return KILL_UNANSWERED;
-    reach_note_refusal(node->server, &node->server->kill_refused_ns);
-    return KILL_IMPOSSIBLE;
+    return reply != NULL ? node_kill_says(&redis->nodes[index], reply) : KILL_UNANSWERED;
 }
 
 /* Sends one command about another connection. The caller forgets the reply. */
