@@ -449,6 +449,7 @@ void redis_await_late(struct redis *redis, size_t index, struct late_reply *late
 
 bool redis_is_demotion(const char *error)
 {
+    error = error_cause(error);
     return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
            strncmp(error, "UNBLOCKED", 9) == 0 ||
            strncmp(error, "ERR WAIT cannot be used with replica", 36) == 0 ||

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that one named test must find, a rule of docs/design/redlock.md, threads.md ("The master that sentinels
-name") and fence.md each, or a large foreign value: what is wrong, (file, text, what stands there instead) or a list of these, the CTest test, and
-its function."""
+name") and fence.md each, a large foreign value, or a wrapped error: what is wrong, (file, text, what stands there
+instead) or a list of these, the CTest test, and its function."""
 
 REDLOCK = "lock/rungs/redlock.c"
 VOTES = "lock/redis/votes.c"
@@ -558,6 +558,13 @@ OF_SENTINEL = [
 ]
 
 OF_LARGE_VALUES = [
+    ("a wrapped error of a script is of no type", "lock/redis/call.c",
+     'strncmp(error_cause(reply->str), "WRONGTYPE", 9)', 'strncmp(reply->str, "WRONGTYPE", 9)',
+     "lock_script_errors", "what_one_attempt_answers"),
+    ("a wrapped error of a script never ends by itself", "lock/redis/reply_text.c",
+     "    error = error_cause(error);\n", "", "lock_script_errors", "what_a_waiter_does"),
+    ("a replica that wraps its errors is not left", "lock/redis/redis.c",
+     "    error = error_cause(error);\n", "", "lock_script_errors", "what_a_waiter_does"),
     ("an acquire returns the whole value of the identity's key", ACQUIRE_LUA, "KEYS[3], 0, 95)", "KEYS[3], 0, -1)",
      "rung_redlock_token", "a_large_identity_is_none"),
     ("an inspection reads all fields of a hash", INSPECT_LUA,
