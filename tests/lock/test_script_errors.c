@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 #define WRAPPED "ERR Error running script (call to f_a1b2): "
-#define AT WRAPPED "@user_script:7: "           /* an error of a command */
-#define AT_TWICE AT "@user_script: 7: -"        /* one of Redis's own */
+#define AT WRAPPED "@user_script:7: "    /* an error of a command */
+#define AT_TWICE AT "@user_script: 7: -" /* one of Redis's own */
 #define BYTES_MAX 200
 
 static void where_the_error_begins(void **state)
@@ -17,7 +17,8 @@ static void where_the_error_begins(void **state)
     (void)state;
     static const char *const errors[][2] = {
         {"WRONGTYPE Operation", "WRONGTYPE Operation"},
-        {"OOM command script: a1b2, on @user_script:7.", "OOM command script: a1b2, on @user_script:7."},
+        {"OOM command script: a1b2, on @user_script:7.",
+         "OOM command script: a1b2, on @user_script:7."},
         {AT "WRONGTYPE Operation", "WRONGTYPE Operation"},
         {AT_TWICE "READONLY You", "READONLY You"},
         {WRAPPED "user_script:7: Script attempted", "user_script:7: Script attempted"},
@@ -77,7 +78,8 @@ static void what_a_waiter_does(void **state)
     assert_status(dlock_release(acquired(lock), NULL), OK);
     for (size_t i = 0; i < sizeof again / sizeof again[0]; i++) {
         char error[BYTES_MAX];
-        const bool left = strncmp(again[i], "READONLY", 8) == 0 || strncmp(again[i], "MASTER", 6) == 0;
+        const bool left =
+            strncmp(again[i], "READONLY", 8) == 0 || strncmp(again[i], "MASTER", 6) == 0;
         const size_t connects = proxy_requests(stage.proxy, "INFO");
         snprintf(error, sizeof error, AT_TWICE "%s", again[i]);
         answer_next(&stage, error);

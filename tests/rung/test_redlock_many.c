@@ -44,31 +44,6 @@ static void count_anew(void)
     record_clear(events);
 }
 
-static struct timekeeper *timekeeper_of(const dlock_hold *hold)
-{
-    return &hold->lock->client->timekeeper;
-}
-
-/* As a call of dlock_extend does: until end_round, the timekeeper does not renew the hold. */
-static void begin_round_of(dlock_hold *hold)
-{
-    assert_true(timekeeper_begin_round(timekeeper_of(hold), hold, mono_deadline_ns(PATIENCE_MS)));
-}
-
-/* They become due at the same time, and the end of a round of `waker` wakes the timekeeper. */
-static void are_due(dlock_hold *const *due, size_t count, dlock_hold *waker)
-{
-    struct timekeeper *timekeeper = timekeeper_of(waker);
-    begin_round_of(waker);
-    pthread_mutex_lock(&timekeeper->mutex);
-    for (size_t i = 0; i < count; i++)
-        if (due[i] != NULL)
-            heap_put(&timekeeper->waiting, &due[i]->turn, 1);
-    waker->in_round = false;
-    pthread_mutex_unlock(&timekeeper->mutex);
-    timekeeper_end_round(timekeeper, waker);
-}
-
 static void all_are_due(void)
 {
     count_anew();
