@@ -923,9 +923,9 @@ DLOCK_API void dlock_batch_clear(dlock_batch *batch);
  * the like. Some get more or fewer than one reply: SUBSCRIBE, UNSUBSCRIBE, MONITOR, REPLCONF,
  * SHUTDOWN, DEBUG and the like. Use a script in place of MULTI. The library does not recognize
  * commands that the server has renamed: do not send one of these under another name. A reply may
- * have up to 1 MiB. A larger one counts as lost, and its connection is closed. OK, INVALID (also:
- * argc is not 1 to 1048576; an argument is NULL, or has more than 512 MiB), LIMIT (the batch is
- * full), NO_MEMORY. */
+ * have up to 1 MiB. A larger one counts as lost, and its connection is closed; an acquire goes on
+ * without it. OK, INVALID (also: argc is not 1 to 1048576; an argument is NULL, or has more than
+ * 512 MiB), LIMIT (the batch is full), NO_MEMORY. */
 DLOCK_API dlock_status dlock_batch_add(dlock_batch *batch, int argc, const char *const *argv,
                                        const size_t *sizes);
 /* The reply to the command that was added as number `index`, counted from 0. After an acquire the

@@ -43,8 +43,10 @@ struct renewer_ops {
     /* NULL: out of memory. */
     struct renewer *(*make)(struct dlock_client *client);
     void (*free)(struct renewer *renewer);
-    /* Connects, until limit_ns (CLOCK_MONOTONIC) at the latest, or until wake_fd is readable. */
-    dlock_status (*ready)(struct renewer *renewer, int64_t limit_ns, int wake_fd);
+    /* Connects, until limit_ns (CLOCK_MONOTONIC) at the latest, or until wake_fd is readable.
+     * servers: dlock_hold.servers of the hold that is renewed first. Others use the connection,
+     * too. */
+    dlock_status (*ready)(struct renewer *renewer, uint32_t servers, int64_t limit_ns, int wake_fd);
     /* With the mutex. The connection is on loan: return it with `rest`. */
     bool (*is_lent)(const struct renewer *renewer);
     /* No request is under way any more: returns a connection that is on loan. */

@@ -517,8 +517,9 @@ static void wait_for_rounds(struct timekeeper *timekeeper)
     struct renewals *renewals = &timekeeper->renewals;
     int64_t until_ns = INT64_MAX;
     if (first_due(timekeeper) != NULL) {
+        const uint32_t servers = atomic_load(&first_due(timekeeper)->servers);
         pthread_mutex_unlock(&timekeeper->mutex);
-        dlock_status status = renewals->ops->ready(renewals->renewer, mono_ns(), -1);
+        dlock_status status = renewals->ops->ready(renewals->renewer, servers, mono_ns(), -1);
         pthread_mutex_lock(&timekeeper->mutex);
         if (status == DLOCK_OK)
             begin_rounds(timekeeper, timekeeper->client->now_ns());
@@ -550,14 +551,17 @@ static bool timekeeper_is_lent(const struct timekeeper *timekeeper)
 
 /* Connects, within half of the time that is left. A loss or the next turn interrupts it. It then
  * goes on for the hold that ends first. */
-static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_ns)
+static dlock_status get_connection(struct timekeeper *timekeeper, const struct dlock_hold *hold)
 {
     struct renewals *renewals = &timekeeper->renewals;
+    const uint32_t servers = atomic_load(&hold->servers);
+    int64_t left_ns = valid_until(hold) - timekeeper->client->now_ns();
     int64_t now_ns = mono_ns();
     int64_t since_ns = timekeeper->connects_since_ns != 0 ? timekeeper->connects_since_ns : now_ns;
     int64_t limit_ns = since_ns + (now_ns - since_ns + left_ns) / 2;
     start_waiting(timekeeper, INT64_MAX);
-    dlock_status status = renewals->ops->ready(renewals->renewer, limit_ns, timekeeper->timer_fd);
+    dlock_status status =
+        renewals->ops->ready(renewals->renewer, servers, limit_ns, timekeeper->timer_fd);
     stop_waiting(timekeeper);
     timekeeper->connects_since_ns = status == DLOCK_CANCELLED ? since_ns : 0;
     return status;
@@ -566,8 +570,7 @@ static dlock_status get_connection(struct timekeeper *timekeeper, int64_t left_n
 /* No renewal is under way, and one is due. */
 static void renew_first(struct timekeeper *timekeeper)
 {
-    int64_t left_ns = valid_until(first_due(timekeeper)) - timekeeper->client->now_ns();
-    dlock_status status = get_connection(timekeeper, left_ns);
+    dlock_status status = get_connection(timekeeper, first_due(timekeeper));
     struct dlock_hold *hold = first_due(timekeeper);
     int64_t now_ns = timekeeper->client->now_ns();
     if (status == DLOCK_CANCELLED || hold == NULL || heap_soonest_ns(&timekeeper->ends) <= now_ns)

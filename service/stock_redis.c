@@ -7,6 +7,7 @@
 #include "../lock/redis/acks.h"
 #include "../lock/redis/pool.h"
 #include "../lock/redis/redis.h"
+#include "../lock/redis/reply_text.h"
 #include "../lock/clock.h"
 
 #include <inttypes.h>
@@ -320,9 +321,10 @@ static uint64_t to_token(const char *text)
  * stock->error. That text may be cut off, and begins with a host's name, which may be any word. */
 static enum stock_status take_refusal(struct stock *stock, const char *error)
 {
-    const enum stock_status status = status_of(error);
-    const char *last_word = strrchr(error, ' ');
-    snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(error, " "), error);
+    const char *cause = error_cause(error);
+    const enum stock_status status = status_of(cause);
+    const char *last_word = strrchr(cause, ' ');
+    snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(cause, " "), cause);
     if (status == STOCK_STALE)
         stock->newest = last_word != NULL ? to_token(last_word) : 0;
     stock_failed(stock, status, "%s: %s", stock_shown(stock), error);

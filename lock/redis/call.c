@@ -20,7 +20,8 @@ struct answer answer_of(struct rung_env *env, const redisReply *reply, const cha
     case REDIS_REPLY_ERROR:
         env->transient = error_is_transient(reply->str);
         answer.status =
-            fail(strncmp(reply->str, "WRONGTYPE", 9) == 0 ? DLOCK_WRONG_TYPE : DLOCK_REFUSED,
+            fail(strncmp(error_cause(reply->str), "WRONGTYPE", 9) == 0 ? DLOCK_WRONG_TYPE
+                                                                       : DLOCK_REFUSED,
                  "%s: %s", server, reply->str);
         answer.kind = DLOCK_REPLY_ERROR;
         break;

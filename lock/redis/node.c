@@ -370,11 +370,30 @@ static void answer_kept(struct node *node, uint64_t at, const redisReply *reply)
     }
 }
 
-/* The server has ended the connections that it was told to end, unless it was too busy. */
+enum kill_result node_kill_says(const struct node *node, const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_INTEGER)
+        return KILL_DONE;
+    if (is_refused_for_now(reply))
+        return KILL_UNANSWERED;
+    reach_note_refusal(node->server, &node->server->kill_refused_ns);
+    return KILL_IMPOSSIBLE;
+}
+
+/* The reply has come that is the number `at` of all that were owed. If the server could not end the
+ * connection for now, the next connection asks it again. */
 static void answer_orphans(struct node *node, uint64_t at, const redisReply *reply)
 {
-    if (at == node->orphans_at && !is_refused_for_now(reply))
-        node->orphan_count = 0;
+    const size_t due = node->orphan_count - node->orphans_busy;
+    struct connection_id *orphan = &node->orphans[node->orphans_busy];
+    if (due == 0 || at + due != node->orphans_end)
+        return;
+    if (node_kill_says(node, reply) == KILL_UNANSWERED) {
+        node->orphans_busy++;
+    } else {
+        node->orphan_count--;
+        memmove(orphan, orphan + 1, (due - 1) * sizeof *orphan);
+    }
 }
 
 void node_write(struct node *node)
@@ -841,7 +860,8 @@ static void append_kills(struct node *node)
         node_note_sent(node, 4, kill, NULL);
         atomic_fetch_add_explicit(&node->config->commands, 1, memory_order_relaxed);
     }
-    node->orphans_at = node->owed + node->reply_wanted;
+    node->orphans_busy = 0;
+    node->orphans_end = node->owed + node->reply_wanted + 1;
 }
 
 /* Sends so many of those that are not sent. They stay kept until they are answered. */

@@ -82,10 +82,12 @@ struct node {
     struct connection_id lost;     /* of the connection that broke with a reply missing */
     bool lost_may_arrive;          /* `lost` is set: what was sent on it may be carried out */
     /* With several servers: the latest connections that broke so, in any exchange. The next one has
-     * the server end them, before any other command. They stay here until it has answered that. */
+     * the server end them, before any other command. Each stays here until it has answered that,
+     * other than that it is too busy. */
     struct connection_id orphans[ORPHANS_MAX];
     size_t orphan_count;
-    uint64_t orphans_at; /* the number of that answer among all that were owed */
+    size_t orphans_busy;  /* of so many, the first ones, it has answered so on this connection */
+    uint64_t orphans_end; /* the number behind that of the last answer, among all that were owed */
 
     dlock_status status; /* of this exchange */
     dlock_status down_status;
@@ -172,6 +174,8 @@ void node_trace(struct node *node, size_t index, const redisReply *reply);
 bool node_is_of_same_process(const struct node *node, const struct connection_id *other);
 /* The same, and CLIENT KILL was not refused lately. */
 bool node_may_kill(const struct node *node, const struct connection_id *other);
+/* What the answer to it says. A refusal is noted, unless it ends by itself. */
+enum kill_result node_kill_says(const struct node *node, const redisReply *reply);
 
 /* What to poll for; then its result. events 0: no event, but a time limit may have passed. */
 struct pollfd node_poll(const struct node *node);

@@ -107,10 +107,20 @@ static void wake_first(struct pool *pool)
         pthread_cond_signal(&TAILQ_FIRST(&pool->queue)->woken);
 }
 
+/* The first in the queue that can use this connection; NULL: there is none. */
+static struct taker *first_for(const struct pool *pool, const struct redis *redis)
+{
+    struct taker *taker;
+    TAILQ_FOREACH(taker, &pool->queue, in_queue)
+        if (redis_up_to(redis, taker->servers))
+            break;
+    return taker;
+}
+
 /* A caller that needs one again at once must not take it from one in the queue. */
 static void hand_on(struct pool *pool, struct redis *redis)
 {
-    struct taker *first = redis_up(redis) ? TAILQ_FIRST(&pool->queue) : NULL;
+    struct taker *first = first_for(pool, redis);
     if (first == NULL) {
         pool_put(pool, redis);
         wake_first(pool); /* it may have to connect this one */
@@ -121,14 +131,24 @@ static void hand_on(struct pool *pool, struct redis *redis)
     pthread_cond_signal(&first->woken);
 }
 
-/* An idle connection that is connected; NULL: there is none. */
-static struct redis *pick_up(struct pool *pool, const struct redis *wanted)
+/* The place of an idle connection that is up to these servers: `wanted`, or else the one to be lent
+ * first. idle_count: there is none. */
+static size_t find_up(const struct pool *pool, const struct redis *wanted, uint32_t servers)
 {
-    const size_t top = pool->idle_count - 1;
-    if (pool->idle_count == 0 || !redis_up(pool->idle[top]))
-        return NULL;
-    const size_t place = pool_find(pool, wanted, top);
-    return pool_pick(pool, redis_up(pool->idle[place]) ? place : top);
+    const size_t place = pool_find(pool, wanted, pool->idle_count);
+    if (place < pool->idle_count && redis_up_to(pool->idle[place], servers))
+        return place;
+    for (size_t i = pool->idle_count; i > 0; i--)
+        if (redis_up_to(pool->idle[i - 1], servers))
+            return i - 1;
+    return pool->idle_count;
+}
+
+/* NULL: there is none. */
+static struct redis *pick_up(struct pool *pool, const struct redis *wanted, uint32_t servers)
+{
+    const size_t place = find_up(pool, wanted, servers);
+    return place < pool->idle_count ? pool_pick(pool, place) : NULL;
 }
 
 /* One that must be connected; NULL: `max` are lent, or no memory is left. */
@@ -153,8 +173,8 @@ static void pool_step(struct pool *pool, struct redis *redis)
         pool->refused = !redis_up(redis);
 }
 
-/* Goes on connecting one more; one caller at a time does. NULL: it is not connected. */
-static struct redis *pool_grow(struct pool *pool)
+/* Goes on connecting one more; one caller at a time does. NULL: it is not up to these servers. */
+static struct redis *pool_grow(struct pool *pool, uint32_t servers)
 {
     struct redis *redis = mono_ns() >= pool->grow_ns ? pick_down(pool, NULL) : NULL;
     if (redis == NULL)
@@ -165,9 +185,9 @@ static struct redis *pool_grow(struct pool *pool)
     pool->grow_ns = redis_up(redis)           ? 0
                     : redis_connecting(redis) ? mono_deadline_ns(LOOK_MS)
                                               : mono_deadline_ns(PAUSE_MS);
-    if (redis_up(redis))
+    if (redis_up_to(redis, servers))
         return redis;
-    pool_put(pool, redis);
+    hand_on(pool, redis);
     return NULL;
 }
 
@@ -238,9 +258,9 @@ static int64_t last_ns(int64_t hopes_until_ns)
  * connect_by_ns NULL, for a renewal: takes no such one, waits until the deadline, and is the first
  * in the queue. NULL: there is none. */
 static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
-                              int wake_fd, int64_t *connect_by_ns)
+                              int wake_fd, int64_t *connect_by_ns, uint32_t servers)
 {
-    struct taker taker = {.given = NULL};
+    struct taker taker = {.servers = servers};
     struct redis *redis = NULL, *own = NULL;
     const bool renews = connect_by_ns == NULL;
     const int64_t own_from_ns = renews ? INT64_MAX : alone_ns(pool);
@@ -261,7 +281,7 @@ static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int
         if (hopes && mono_ns() >= own_from_ns)
             redis = grow_own(pool, wanted, &own);
         if (hopes && redis == NULL && own == NULL && taker.given == NULL)
-            redis = pool_grow(pool);
+            redis = pool_grow(pool, servers);
         else if (!hopes && !renews && !(hoped && cancelled) &&
                  (redis = own != NULL ? own : pick_down(pool, wanted)) != NULL)
             *connect_by_ns = hoped ? min_ns(deadline_ns, last_ns(hopes_until_ns)) : deadline_ns;
@@ -283,14 +303,14 @@ static struct redis *queue_up(struct pool *pool, const struct redis *wanted, int
     return taker.given != NULL ? taker.given : redis;
 }
 
-/* Lends one that is connected, unless it sets *connect_by_ns. NULL: there is none. */
+/* Lends one that is up to these servers, unless it sets *connect_by_ns. NULL: there is none. */
 static struct redis *pool_await(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
-                                int wake_fd, int64_t *connect_by_ns)
+                                int wake_fd, int64_t *connect_by_ns, uint32_t servers)
 {
     pthread_mutex_lock(&pool->mutex);
-    struct redis *redis = pick_up(pool, wanted);
+    struct redis *redis = pick_up(pool, wanted, servers);
     if (redis == NULL)
-        redis = queue_up(pool, wanted, deadline_ns, wake_fd, connect_by_ns);
+        redis = queue_up(pool, wanted, deadline_ns, wake_fd, connect_by_ns, servers);
     pthread_mutex_unlock(&pool->mutex);
     return redis;
 }
@@ -312,7 +332,8 @@ dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t de
 {
     const bool several = pool->config->server_count > 1;
     int64_t connect_by_ns = 0;
-    while ((*redis = pool_await(pool, wanted, deadline_ns, wake_fd, &connect_by_ns)) != NULL) {
+    while ((*redis = pool_await(pool, wanted, deadline_ns, wake_fd, &connect_by_ns, SERVERS_ALL)) !=
+           NULL) {
         if (several || connect_by_ns != 0)
             break;
         if (redis_still_up(*redis, deadline_ns, wake_fd))
@@ -330,12 +351,21 @@ dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t de
     return status;
 }
 
-dlock_status pool_take_up(struct pool *pool, int64_t deadline_ns, int wake_fd, struct redis **redis)
+dlock_status pool_take_up(struct pool *pool, uint32_t servers, int64_t deadline_ns, int wake_fd,
+                          struct redis **redis)
 {
-    *redis = pool_await(pool, NULL, deadline_ns, wake_fd, NULL);
+    *redis = pool_await(pool, NULL, deadline_ns, wake_fd, NULL, servers);
     if (*redis != NULL)
         return DLOCK_OK;
     return is_readable(wake_fd) ? DLOCK_CANCELLED : DLOCK_LIMIT;
+}
+
+bool pool_has_up(struct pool *pool, uint32_t servers)
+{
+    pthread_mutex_lock(&pool->mutex);
+    const bool has = find_up(pool, NULL, servers) < pool->idle_count;
+    pthread_mutex_unlock(&pool->mutex);
+    return has;
 }
 
 /* ---- Returning ------------------------------------------------------------------------------- */

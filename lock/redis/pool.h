@@ -12,6 +12,7 @@ struct errand;
 /* A caller that waits for a connection. */
 struct taker {
     TAILQ_ENTRY(taker) in_queue;
+    uint32_t servers; /* it needs a connection that is up to these: see redis_up_to */
     pthread_cond_t woken;
     struct redis *given; /* another caller has returned it */
 };
@@ -46,11 +47,13 @@ void pool_destroy(struct pool *pool);
  * be NULL then. Otherwise what redis_ready says. If *redis is not NULL, it must be returned. */
 dlock_status pool_take(struct pool *pool, const struct redis *wanted, int64_t deadline_ns,
                        int wake_fd, struct redis **redis);
-/* Lends one that is connected, for a renewal. While others are lent, it is the first in the queue
- * for one, until the deadline, or until wake_fd is readable. OK; LIMIT: there is none; CANCELLED.
- * The thread's sentence is not set. */
-dlock_status pool_take_up(struct pool *pool, int64_t deadline_ns, int wake_fd,
+/* Lends one that is connected to a majority among these servers (see redis_up_to), for a renewal.
+ * While others are lent, it is the first in the queue for one, until the deadline, or until wake_fd
+ * is readable. OK; LIMIT: there is none; CANCELLED. The thread's sentence is not set. */
+dlock_status pool_take_up(struct pool *pool, uint32_t servers, int64_t deadline_ns, int wake_fd,
                           struct redis **redis);
+/* Whether an idle one is connected to a majority among these servers. */
+bool pool_has_up(struct pool *pool, uint32_t servers);
 void pool_give(struct pool *pool, struct redis *redis);
 /* Takes the late replies that have come on that connection, if it is idle. Else its borrower does.
  * Does not wait. */

@@ -83,17 +83,27 @@ bool redis_connecting(const struct redis *redis)
     return !all_connected(redis, NULL);
 }
 
-size_t redis_count_up(const struct redis *redis)
+static size_t count_up_of(const struct redis *redis, uint32_t servers)
 {
     size_t up = 0;
     for (size_t i = 0; i < redis->node_count; i++)
-        up += redis->nodes[i].state == NODE_UP;
+        up += redis->nodes[i].state == NODE_UP && (servers >> i & 1) != 0;
     return up;
+}
+
+size_t redis_count_up(const struct redis *redis)
+{
+    return count_up_of(redis, SERVERS_ALL);
+}
+
+bool redis_up_to(const struct redis *redis, uint32_t servers)
+{
+    return count_up_of(redis, servers) >= redis->node_count / 2 + 1;
 }
 
 bool redis_up(const struct redis *redis)
 {
-    return redis_count_up(redis) >= redis->node_count / 2 + 1;
+    return redis_up_to(redis, SERVERS_ALL);
 }
 
 bool redis_keeps_unsent(const struct redis *redis)
@@ -439,6 +449,7 @@ void redis_await_late(struct redis *redis, size_t index, struct late_reply *late
 
 bool redis_is_demotion(const char *error)
 {
+    error = error_cause(error);
     return strncmp(error, "READONLY", 8) == 0 || strncmp(error, "MASTERDOWN", 10) == 0 ||
            strncmp(error, "UNBLOCKED", 9) == 0 ||
            strncmp(error, "ERR WAIT cannot be used with replica", 36) == 0 ||
@@ -681,15 +692,7 @@ static bool is_nameless(const struct node *node)
 /* 1: it has been ended; 0: it had ended before. Its commands were carried out, or never will be. */
 enum kill_result redis_kill_says(const struct redis *redis, size_t index, const redisReply *reply)
 {
-    const struct node *node = &redis->nodes[index];
-    if (reply == NULL)
-        return KILL_UNANSWERED;
-    if (reply->type == REDIS_REPLY_INTEGER)
-        return KILL_DONE;
-    if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSY ", 5) == 0)
-        return KILL_UNANSWERED;
-    reach_note_refusal(node->server, &node->server->kill_refused_ns);
-    return KILL_IMPOSSIBLE;
+    return reply != NULL ? node_kill_says(&redis->nodes[index], reply) : KILL_UNANSWERED;
 }
 
 /* Sends one command about another connection. The caller forgets the reply. */

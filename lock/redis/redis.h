@@ -81,7 +81,10 @@ bool redis_still_up(struct redis *redis, int64_t deadline_ns, int wake_fd);
 /* After redis_ready: waits until no server is connecting any more, late ones included. */
 void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* Whether a majority of the servers is connected, as far as is known. How many are. */
+#define SERVERS_ALL UINT32_MAX
+/* Whether those of these servers (a bit each) that are connected, as far as is known, are a
+ * majority of all servers. redis_up: of any. redis_count_up: how many are connected. */
+bool redis_up_to(const struct redis *redis, uint32_t servers);
 bool redis_up(const struct redis *redis);
 size_t redis_count_up(const struct redis *redis);
 /* Whether there is a connection to that server, on which the login may be under way. */

@@ -123,6 +123,15 @@ static inline size_t size_of(uint32_t servers)
     return (size_t)__builtin_popcount(servers);
 }
 
+/* dlock_hold.servers of a hold on several servers: the low half has a bit for each server that
+ * counts. What it says later shows that it has had the key all the time, because no request that
+ * could set the key is on its way to it. The high half has a bit for each server to which such a
+ * request may be. */
+static inline uint32_t counted_of(uint32_t servers)
+{
+    return servers & 0xffff;
+}
+
 /* A round that renews one hold on several servers. rung_ops.begin_renew sets what is to be asked;
  * end_renew judges the votes. In between the round's hold may end, and then only `question` is
  * used, with this structure as its `arg`. */

@@ -13,6 +13,7 @@
 
 #define SCRIPTS_MAX 8
 #define OWN_PAUSE_MS 1000
+#define LEND_MS 20
 
 struct renewer {
     struct dlock_client *client;
@@ -65,8 +66,8 @@ static void free_all(struct renewer *renewer)
 
 /* ---- The connection -------------------------------------------------------------------------- */
 
-/* Whether its own connection is up. It is tried without waiting. */
-static bool renewer_has_own(struct renewer *renewer)
+/* Whether its own connection is up to these servers. It is tried without waiting. */
+static bool renewer_has_own(struct renewer *renewer, uint32_t servers)
 {
     struct redis *own = renewer->own;
     if (!redis_up(own) && mono_ns() >= renewer->own_from_ns) {
@@ -74,37 +75,57 @@ static bool renewer_has_own(struct renewer *renewer)
         if (!redis_up(own) && !redis_connecting(own))
             renewer->own_from_ns = mono_deadline_ns(OWN_PAUSE_MS);
     }
-    return redis_up(own);
+    return redis_up_to(own, servers);
 }
 
 /* Rounds under way stay on their connection, and are not to wait. Without a majority on it, others
- * wait until these are over, and may then get another connection. Calls need a lent one, too: if
- * its own one is up, no more begin there, so that it goes back. */
-static dlock_status renewer_still_ready(struct renewer *renewer)
+ * wait until these are over, and may then get another connection. So does one whose servers only a
+ * connection of the pool reaches. Calls need a lent one, too: if its own one will do, no more begin
+ * there, so that it goes back. */
+static dlock_status renewer_still_ready(struct renewer *renewer, uint32_t servers)
 {
-    if (renewer_is_lent(renewer) && renewer_has_own(renewer))
+    if (renewer_is_lent(renewer) && renewer_has_own(renewer, servers))
         return DLOCK_UNREACHABLE;
     redis_ready(renewer->redis, mono_ns(), -1);
+    if (!renewer_is_lent(renewer) && !redis_up_to(renewer->own, servers) &&
+        pool_has_up(&redis_of(renewer->client)->pool, servers))
+        return DLOCK_UNREACHABLE;
     return redis_up(renewer->redis) ? DLOCK_OK : DLOCK_UNREACHABLE;
+}
+
+/* Has the pool lend a connection to a majority among these servers. Without one, others can be
+ * renewed on any majority. So they wait for this one only shortly. */
+static dlock_status renewer_borrow(struct renewer *renewer, uint32_t servers, int64_t limit_ns,
+                                   int wake_fd, struct redis **lent)
+{
+    struct pool *pool = &redis_of(renewer->client)->pool;
+    const bool any = servers == SERVERS_ALL;
+    const int64_t by_ns = any ? limit_ns : min_ns(limit_ns, mono_deadline_ns(LEND_MS));
+    dlock_status taken = pool_take_up(pool, servers, by_ns, wake_fd, lent);
+    if (taken == DLOCK_LIMIT && !any && !redis_up(renewer->own))
+        taken = pool_take_up(pool, SERVERS_ALL, limit_ns, wake_fd, lent);
+    return taken;
 }
 
 /* Uses its own connection, or else one that the pool lends. A server without room for another
  * connection still answers on those that it has. Half of the time is for its own, unless that has
  * just failed. */
-static dlock_status renewer_ready(struct renewer *renewer, int64_t limit_ns, int wake_fd)
+static dlock_status renewer_ready(struct renewer *renewer, uint32_t of_hold, int64_t limit_ns,
+                                  int wake_fd)
 {
-    struct redis *own = renewer->own;
+    const uint32_t counted = counted_of(of_hold), servers = counted != 0 ? counted : SERVERS_ALL;
+    struct redis *own = renewer->own, *lent;
     const int64_t now_ns = mono_ns();
     if (renewer->rounds.count > 0)
-        return renewer_still_ready(renewer);
+        return renewer_still_ready(renewer, servers);
     if (redis_up(own) || now_ns >= renewer->own_from_ns) {
         dlock_status status = redis_ready(own, now_ns + (limit_ns - now_ns) / 2, wake_fd);
-        if (status == DLOCK_CANCELLED || redis_up(own))
+        if (status == DLOCK_CANCELLED || redis_up_to(own, servers))
             return status;
-        renewer->own_from_ns = mono_deadline_ns(OWN_PAUSE_MS);
+        if (!redis_up(own))
+            renewer->own_from_ns = mono_deadline_ns(OWN_PAUSE_MS);
     }
-    struct redis *lent;
-    dlock_status taken = pool_take_up(&redis_of(renewer->client)->pool, limit_ns, wake_fd, &lent);
+    dlock_status taken = renewer_borrow(renewer, servers, limit_ns, wake_fd, &lent);
     if (taken == DLOCK_CANCELLED)
         return taken;
     if (taken != DLOCK_OK) /* its own one may be late */

@@ -103,6 +103,30 @@ char *reply_text(const redisReply *reply)
     return text;
 }
 
+static const char *skip(const char *text, const char *prefix)
+{
+    const size_t size = strlen(prefix);
+    return strncmp(text, prefix, size) == 0 ? text + size : NULL;
+}
+
+/* The position in the script may stand there twice, with and without a blank. An error of Redis's
+ * own has its minus sign then. */
+const char *error_cause(const char *error)
+{
+    const char *cause = skip(error, "ERR Error running script (call to f_"), *position;
+    cause = cause != NULL ? strstr(cause, "): ") : NULL;
+    if (cause == NULL)
+        return error;
+    cause += strlen("): ");
+    while ((position = skip(cause, "@user_script:")) != NULL) {
+        position += strspn(position, " 0123456789");
+        if (strncmp(position, ": ", 2) != 0)
+            break;
+        cause = position + 2;
+    }
+    return cause + (cause[0] == '-');
+}
+
 bool error_is_full(const char *error)
 {
     return strncmp(error, "ERR max number of clients", 25) == 0;
@@ -113,6 +137,7 @@ bool error_is_transient(const char *error)
     static const char *const prefixes[] = {"LOADING",    "BUSY ",    "CLUSTERDOWN", "TRYAGAIN",
                                            "MASTERDOWN", "READONLY", "OOM ",        "NOREPLICAS",
                                            "MISCONF",    "NOSCRIPT"};
+    error = error_cause(error);
     for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
         if (strncmp(error, prefixes[i], strlen(prefixes[i])) == 0)
             return true;

@@ -325,7 +325,8 @@ static void send_pairs(struct trip *trip, struct exchange *const *all, size_t co
 
 /* Sends scripts by their SHA1, and then in full those that the server does not know. By then the
  * riding commands of the first write are answered, so they no longer count as `rode`. If an earlier
- * exchange's riding commands were not answered, `rode` stays set. */
+ * exchange's riding commands were not answered, `rode` stays set. A riding reply that is too large
+ * has broken the connection, so another one is made. */
 static void run_pairs(struct trip *trip, struct exchange *const *all, size_t count)
 {
     struct exchange *again[EXCHANGES_MAX];
@@ -342,8 +343,10 @@ static void run_pairs(struct trip *trip, struct exchange *const *all, size_t cou
             rides[again_count] = rides[i];
             again[again_count++] = all[i];
         }
-    if (again_count > 0)
+    if (again_count > 0) {
+        redis_ready(trip->env.redis, trip->env.deadline_ns, -1);
         send_pairs(trip, again, again_count);
+    }
     for (size_t i = 0; i < again_count; i++)
         if (rides[i] && again[i]->status == DLOCK_UNREACHABLE)
             exchange_set(again[i], something_was_sent(again[i]->why));

@@ -8,6 +8,7 @@
 
 #include "client.h"
 #include "heard.h"
+#include "reply_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,9 +78,9 @@ static void round_count(struct round *round, size_t server, const redisReply *re
         votes_add(votes, &round->renewing.question, &round->renewing, server, &answer);
     if (answer.kind != DLOCK_REPLY_ERROR)
         return;
-    snprintf(round->errors[server], SAYS_MAX, "%s", reply->str);
+    snprintf(round->errors[server], SAYS_MAX, "%s", error_cause(reply->str));
     if (redis_is_demotion(reply->str))
-        snprintf(round->rounds->demoted[server], SAYS_MAX, "%s", reply->str);
+        snprintf(round->rounds->demoted[server], SAYS_MAX, "%s", error_cause(reply->str));
 }
 
 static void ask_came(struct late_reply *late, const redisReply *reply)

@@ -149,7 +149,7 @@ static void end_taking(struct loop *loop, struct subscriber *subscriber, int64_t
     pthread_mutex_unlock(&loop->mutex);
     loop_may_block(loop);
     struct redis *redis;
-    if (pool_take_up(pool, 0, -1, &redis) == DLOCK_OK) {
+    if (pool_take_up(pool, SERVERS_ALL, 0, -1, &redis) == DLOCK_OK) {
         redis_unblock(redis, &blocked, limit_ns, cancel_fd);
         pool_give(pool, redis);
     }

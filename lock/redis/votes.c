@@ -120,7 +120,7 @@ static const char *poll_word(const void *arg, size_t server)
         return "no";
     case VOTE_FAILED:
         if (reply != NULL)
-            return reply->str;
+            return error_cause(reply->str);
         /* fall through */
     default:
         return (poll->votes.asked >> server & 1) != 0

@@ -24,14 +24,6 @@
 #define FIRST_MS 10  /* the first renewal, if answers to the acquire were late */
 #define SOON_PART 30 /* a renewal after a thirtieth of the time to live, if a server may join */
 
-/* hold->servers: the low half has a bit for each server that counts. What it says later shows that
- * it has had the key all the time, because no request that could set the key is on its way to it.
- * The high half has a bit for each server to which such a request may be. */
-static uint32_t counted_of(uint32_t servers)
-{
-    return servers & 0xffff;
-}
-
 static uint32_t setting_of(uint32_t servers)
 {
     return servers >> 16;

@@ -214,6 +214,7 @@ static void a_doubt_beside_an_unknown_script(void **state)
                                          .ends_ns = ends_ns};
     }
     size_t kills = proxy_requests(stage.proxy, "KILL");
+    server_text(server, "SCRIPT FLUSH SYNC");
     proxy_plan(stage.proxy, PROXY_REPLACE_REPLY, "sold", answers, sizeof answers - 1);
     exchange_begin(stage.client, (struct exchange *[]){&exchanges[0], &exchanges[1]}, 2);
     assert_int_equal(proxy_requests(stage.proxy, "KILL"), kills + 1);

@@ -125,13 +125,42 @@ static void it_is_cut(void **state)
     dlock_client_close(client);
 }
 
+/* A reply that rides with an acquire is too large. It is lost with the connection, and the lock is
+ * acquired all the same, whether the server knows the rung's script or not. */
+static void too_large_a_reply_rides(void **state)
+{
+    (void)state;
+    size_t count;
+    const struct dlock_rung *rungs = single_rungs(&count);
+    for (size_t i = 0; i < 2 * count; i++) {
+        const struct dlock_rung *rung = &rungs[i / 2];
+        if (rung->flawed)
+            continue;
+        dlock_client *client = new_client();
+        dlock *lock = lock_of(client, rung->name, LOCK);
+        dlock_batch *reads = dlock_batch_new();
+        set("redis.call('SET', 'value', ARGV[1])", 3 << 20);
+        if (i % 2 == 1)
+            assert_status(dlock_release(acquired(lock), NULL), OK);
+        assert_status(dlock_batch_add(reads, 2, (const char *const[]){"GET", "value"}, NULL), OK);
+        struct dlock_want want = {.size = sizeof want, .reads = reads};
+        dlock_hold *hold;
+        assert_status(dlock_acquire(lock, &want, &hold), OK);
+        assert_int_equal(reply_of(reads, 0).kind, DLOCK_REPLY_NONE);
+        assert_int_equal(stats_of(client).connections_lost, 1);
+        assert_status(dlock_release(hold, NULL), OK);
+        dlock_batch_free(reads);
+        dlock_close(lock);
+        dlock_client_close(client);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_returns_it),
-        cmocka_unit_test(nobody_walks_it),
-        cmocka_unit_test(many_expired_readers),
-        cmocka_unit_test(it_is_cut),
+        cmocka_unit_test(nobody_returns_it),       cmocka_unit_test(nobody_walks_it),
+        cmocka_unit_test(many_expired_readers),    cmocka_unit_test(it_is_cut),
+        cmocka_unit_test(too_large_a_reply_rides),
     };
     return cmocka_run_group_tests_name("large_values", tests, start_server, stop_server);
 }

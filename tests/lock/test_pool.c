@@ -26,7 +26,7 @@ static struct pool *pool_of(dlock_client *client)
 /* A caller that waits for a connection, on a thread of its own. */
 struct caller {
     dlock_client *client;
-    bool renews;
+    uint32_t renews_on; /* servers, a bit each; 0: it renews nothing */
     int wake_fd;
     pthread_t thread;
     dlock_status status;
@@ -37,10 +37,11 @@ static void *call(void *arg)
 {
     struct caller *caller = arg;
     const int64_t limit_ns = mono_deadline_ns(PATIENCE_MS);
+    struct pool *pool = pool_of(caller->client);
     caller->status =
-        caller->renews
-            ? pool_take_up(pool_of(caller->client), limit_ns, caller->wake_fd, &caller->redis)
-            : pool_take(pool_of(caller->client), NULL, limit_ns, caller->wake_fd, &caller->redis);
+        caller->renews_on != 0
+            ? pool_take_up(pool, caller->renews_on, limit_ns, caller->wake_fd, &caller->redis)
+            : pool_take(pool, NULL, limit_ns, caller->wake_fd, &caller->redis);
     return NULL;
 }
 
@@ -68,7 +69,7 @@ static void who_is_first_in_the_queue(void **state)
     struct pool *pool = pool_of(client);
     struct caller first = {.client = client, .wake_fd = -1}, second = first, renewal = first;
     struct redis *only, *none;
-    renewal.renews = true;
+    renewal.renews_on = SERVERS_ALL;
     assert_status(pool_take(pool, NULL, INT64_MAX, -1, &only), OK);
     server_text(server, FULL);
     starts_to_wait(&first);
@@ -77,7 +78,7 @@ static void who_is_first_in_the_queue(void **state)
     pool_give(pool, only);
     is_served(&renewal, only);
     pool_give(pool, only);
-    assert_int_equal(pool_take_up(pool, 0, -1, &none), DLOCK_LIMIT);
+    assert_int_equal(pool_take_up(pool, SERVERS_ALL, 0, -1, &none), DLOCK_LIMIT);
     is_served(&first, only);
     pool_give(pool, only);
     is_served(&second, only);
@@ -175,7 +176,7 @@ static void a_cancelled_call_leaves_the_queue(void **state)
     struct pool *pool = pool_of(client);
     struct caller caller = {.client = client, .wake_fd = eventfd(0, EFD_CLOEXEC)}, renewal = caller;
     struct redis *only;
-    renewal.renews = true;
+    renewal.renews_on = SERVERS_ALL;
     assert_status(pool_take(pool, NULL, INT64_MAX, -1, &only), OK);
     server_text(server, FULL);
     starts_to_wait(&caller);
@@ -262,8 +263,48 @@ static void one_to_a_majority_is_lent_first(void **state)
     pool_give(pool, second);
     assert_status(pool_take(pool, NULL, INT64_MAX, -1, &lent), OK);
     assert_ptr_equal(lent, first);
-    assert_int_equal(pool_take_up(pool, 0, -1, &second), DLOCK_LIMIT);
+    assert_int_equal(pool_take_up(pool, SERVERS_ALL, 0, -1, &second), DLOCK_LIMIT);
     pool_give(pool, lent);
+    dlock_client_close(client);
+    for (int i = 0; i < SERVERS; i++)
+        server_free(all[i]);
+}
+
+/* A renewal needs one that is connected to a majority of its hold's servers. */
+static void one_to_the_servers_of_a_hold(void **state)
+{
+    (void)state;
+    static const uint32_t holds[2] = {1 | 2, 2 | 4};
+    struct server *all[SERVERS];
+    struct redis *each[2], *lent;
+    dlock_client *client = client_of_all(all);
+    struct pool *pool = pool_of(client);
+    for (int i = 0; i < 2; i++) { /* server 0 takes only the first one, server 2 only the other */
+        server_text(all[i == 0 ? 2 : 0], FULL);
+        assert_status(pool_take(pool, NULL, INT64_MAX, -1, &each[i]), OK);
+        eventually(redis_ready(each[i], INT64_MAX, -1) == DLOCK_OK &&
+                   redis_up_to(each[i], holds[i]));
+        server_text(all[2], "CONFIG SET maxclients 1000");
+    }
+    assert_int_equal(redis_count_up(each[0]), 2);
+    assert_int_equal(redis_count_up(each[1]), 2);
+    for (int last = 0; last < 2; last++) {
+        pool_give(pool, each[!last]);
+        pool_give(pool, each[last]);
+        for (int i = 0; i < 2; i++) {
+            assert_true(pool_has_up(pool, holds[i]));
+            assert_int_equal(pool_take_up(pool, holds[i], 0, -1, &lent), DLOCK_OK);
+            assert_ptr_equal(lent, each[i]);
+            assert_false(pool_has_up(pool, holds[i]));
+            assert_int_equal(pool_take_up(pool, holds[i], 0, -1, &lent), DLOCK_LIMIT);
+        }
+    }
+    struct caller renewal = {.client = client, .renews_on = holds[0], .wake_fd = -1};
+    starts_to_wait(&renewal);
+    pool_give(pool, each[1]);
+    pool_give(pool, each[0]);
+    is_served(&renewal, each[0]);
+    pool_give(pool, each[0]);
     dlock_client_close(client);
     for (int i = 0; i < SERVERS; i++)
         server_free(all[i]);
@@ -317,6 +358,7 @@ int main(void)
         cmocka_unit_test(all_are_lent),
         cmocka_unit_test(one_that_the_server_has_closed),
         cmocka_unit_test(one_to_a_majority_is_lent_first),
+        cmocka_unit_test(one_to_the_servers_of_a_hold),
         cmocka_unit_test(those_that_keep_a_release_are_lent_first),
     };
     return cmocka_run_group_tests_name("pool", tests, start_server, stop_server);

@@ -800,7 +800,7 @@ static void two_begin(struct two *two, struct stage *stage)
     two->holds[0] = acquired(stage->lock);
     two->holds[1] = acquired(two->other);
     two->renewer = redis_renewer.make(stage->client);
-    assert_status(redis_renewer.ready(two->renewer, INT64_MAX, -1), OK);
+    assert_status(redis_renewer.ready(two->renewer, 0, INT64_MAX, -1), OK);
     redis_renewer.begin(two->renewer);
 }
 

@@ -17,10 +17,13 @@
 
 #include <limits.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #define LOCK "lock:{sentinel}"
 #define BRIEF ((struct dlock_options){.connect_timeout_ms = 500, .command_timeout_ms = 500})
@@ -300,16 +303,18 @@ struct first_answer {
     int epoch_again;
 };
 
-/* own_id: to SENTINEL MYID; NULL: an error. */
-static void plan_first_answer(struct proxy *proxy, const struct first_answer *first,
-                              const char *own_id)
+#define ANSWER_MAX 512
+
+/* own_id: to SENTINEL MYID; NULL: an error. Returns the size. */
+static size_t write_answer(char answer[ANSWER_MAX], const struct first_answer *first,
+                           const char *own_id)
 {
-    char answer[512], master_port[16], port[16], id[64] = "-ERR no id";
+    char master_port[16], port[16], id[64] = "-ERR no id";
     if (own_id != NULL)
         snprintf(id, sizeof id, "$%zu\r\n%s", strlen(own_id), own_id);
     snprintf(master_port, sizeof master_port, "%d", first->master_port);
     snprintf(port, sizeof port, "%d", first->port);
-    int size = snprintf(answer, sizeof answer,
+    int size = snprintf(answer, ANSWER_MAX,
                         "*10\r\n$4\r\nname\r\n$4\r\nshop\r\n"
                         "$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$%zu\r\n%s\r\n"
                         "$12\r\nconfig-epoch\r\n$3\r\n%d\r\n$10\r\nnum-slaves\r\n$1\r\n2\r\n"
@@ -317,7 +322,16 @@ static void plan_first_answer(struct proxy *proxy, const struct first_answer *fi
                         "*2\r\n$12\r\nconfig-epoch\r\n$3\r\n%d\r\n%s\r\n",
                         strlen(master_port), master_port, first->epoch, strlen(port), port,
                         first->epoch_again, id);
-    proxy_plan(proxy, PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", answer, (size_t)size);
+    must(size > 0 && size < ANSWER_MAX);
+    return (size_t)size;
+}
+
+static void plan_first_answer(struct proxy *proxy, const struct first_answer *first,
+                              const char *own_id)
+{
+    char answer[ANSWER_MAX];
+    const size_t size = write_answer(answer, first, own_id);
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, "GET-MASTER-ADDR", answer, size);
 }
 
 /* The client uses the master, and nothing else. */
@@ -390,6 +404,87 @@ static void a_minority_names_none(void **state)
 }
 
 /* Two of four, and one of them has the id of a third: that makes two no majority. */
+/* A server that says in each answer that it has just switched: it has news without end. */
+struct restless {
+    int listener, stop_fd;
+    _Atomic int answered;
+};
+
+static void restless_answer(struct restless *restless, int fd, const char *request)
+{
+    static const struct first_answer switching = {101, 6379, 6379, 102};
+    char answer[ANSWER_MAX] = "+PONG\r\n";
+    size_t size = strlen(answer);
+    if (strstr(request, "GET-MASTER-ADDR") != NULL) {
+        size = write_answer(answer, &switching, NULL);
+        restless->answered++;
+    } else if (strstr(request, "SUBSCRIBE") != NULL) {
+        return;
+    }
+    must(send(fd, answer, size, MSG_NOSIGNAL) == (ssize_t)size);
+}
+
+static void *restless_run(void *arg)
+{
+    struct restless *restless = arg;
+    struct pollfd polls[8] = {{.fd = restless->listener, .events = POLLIN},
+                              {.fd = restless->stop_fd, .events = POLLIN}};
+    nfds_t count = 2;
+    while (poll(polls, count, -1) > 0 && polls[1].revents == 0) {
+        for (nfds_t i = 2; i < count; i++) {
+            char request[1024];
+            if (polls[i].revents == 0)
+                continue;
+            ssize_t size = recv(polls[i].fd, request, sizeof request - 1, 0);
+            request[size > 0 ? size : 0] = '\0';
+            if (size > 0) {
+                restless_answer(restless, polls[i].fd, request);
+            } else {
+                close(polls[i].fd);
+                polls[i].fd = -1;
+            }
+        }
+        if (polls[0].revents != 0 && count < 8)
+            polls[count++] =
+                (struct pollfd){.fd = accept(restless->listener, NULL, NULL), .events = POLLIN};
+    }
+    for (nfds_t i = 0; i < count; i++)
+        if (polls[i].fd >= 0)
+            close(polls[i].fd);
+    return NULL;
+}
+
+/* The client asks again at once, but not without end. */
+static void a_sentinel_with_news_without_end(void **state)
+{
+    (void)state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    struct restless restless = {.listener = socket(AF_INET, SOCK_STREAM, 0),
+                                .stop_fd = eventfd(0, EFD_CLOEXEC)};
+    pthread_t thread;
+    char url[64];
+    dlock_hold *hold;
+    uint64_t one = 1;
+    must(bind(restless.listener, (struct sockaddr *)&at, size) == 0);
+    must(getsockname(restless.listener, (struct sockaddr *)&at, &size) == 0);
+    must(listen(restless.listener, 8) == 0);
+    must(pthread_create(&thread, NULL, restless_run, &restless) == 0);
+    snprintf(url, sizeof url, "sentinel://127.0.0.1:%d/shop", ntohs(at.sin_port));
+    dlock_client *client = client_of(url, (struct dlock_options){0});
+    dlock *lock = lock_of(client, NULL, LOCK);
+    const int64_t since_ns = mono_ns();
+    assert_int_not_equal(tried(lock, &hold), DLOCK_OK);
+    assert_says(dlock_error(), "it switched while it was asked");
+    eventually(restless.answered >= 30);
+    /* Eight in a second come at once, the others 100 ms apart. A slow machine only adds to that. */
+    assert_true(mono_ns() - since_ns > 500 * NS_PER_MS);
+    dlock_close(lock);
+    dlock_client_close(client);
+    must(write(restless.stop_fd, &one, sizeof one) == sizeof one);
+    must(pthread_join(thread, NULL) == 0);
+}
+
 static void a_copied_id_is_no_twin(void **state)
 {
     (void)state;
@@ -1014,6 +1109,7 @@ int main(void)
         cmocka_unit_test(sentinels_agree_on_epoch_and_address),
         cmocka_unit_test(the_address_is_asked_for),
         cmocka_unit_test(a_minority_names_none),
+        cmocka_unit_test(a_sentinel_with_news_without_end),
         cmocka_unit_test(a_copied_id_is_no_twin),
         cmocka_unit_test(an_answer_from_before_the_decision_is_old),
         cmocka_unit_test(slow_sentinels_decide),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that one named test must find, a rule of docs/design/redlock.md, threads.md ("The master that sentinels
-name") and fence.md each, or a large foreign value: what is wrong, (file, text, what stands there instead) or a list of these, the CTest test, and
-its function."""
+name") and fence.md each, a large foreign value, or a wrapped error: what is wrong, (file, text, what stands there
+instead) or a list of these, the CTest test, and its function."""
 
 REDLOCK = "lock/rungs/redlock.c"
 VOTES = "lock/redis/votes.c"
@@ -223,9 +223,19 @@ OF_REDLOCK = [
      "           renewals->ops->rounds(renewals->renewer) < RENEWALS_UNDER_WAY_MAX &&\n",
      "           renewals->ops->rounds(renewals->renewer) < 1 &&\n",
      "rung_redlock_many", "one_write_renews_them_all"),
+    ("a hold is renewed on any majority", RENEWER,
+     "servers = counted != 0 ? counted : SERVERS_ALL;", "servers = counted != 0 ? SERVERS_ALL : SERVERS_ALL;",
+     "rung_redlock_many", "renewed_where_most_of_its_servers_are"),
+    ("a lent connection does not go back", RENEWER,
+     "    if (renewer_is_lent(renewer) && renewer_has_own(renewer, servers))\n",
+     "    if (false && renewer_has_own(renewer, servers))\n",
+     "rung_redlock_many", "a_lent_connection_goes_back"),
+    ("a renewal gets a connection to other servers", "lock/redis/pool.c",
+     "        if (redis_up_to(redis, taker->servers))\n", "        if (redis_up(redis))\n",
+     "lock_pool", "one_to_the_servers_of_a_hold"),
     ("what becomes due waits for the rounds under way", TIMEKEEPER,
-     "    if (first_due(timekeeper) != NULL) {\n        pthread_mutex_unlock",
-     "    if (first_due(timekeeper) != NULL && !has_rounds(timekeeper)) {\n        pthread_mutex_unlock",
+     "    if (first_due(timekeeper) != NULL) {\n        const uint32_t servers",
+     "    if (first_due(timekeeper) != NULL && !has_rounds(timekeeper)) {\n        const uint32_t servers",
      "rung_redlock_many", "what_becomes_due_later_does_not_wait"),
     ("a hold that a call renews gets a round of the timekeeper's beside it", TIMEKEEPER,
      "        if (timekeeper_is_in_round(timekeeper, hold))\n            heap", "        if (false)\n            heap",
@@ -296,9 +306,17 @@ OF_REDLOCK = [
      "append_kept(node, node->kept_refused ? 1 : KEPT_MAX);", "append_kept(node, KEPT_MAX);",
      "rung_redlock_refused", "one_is_busy_and_much_is_kept_for_it"),
     ("a broken connection is forgotten before its server has ended it", NODE,
-     "    node->orphans_at = node->owed + node->reply_wanted;\n",
-     "    node->orphans_at = node->owed + node->reply_wanted;\n    node->orphan_count = 0;\n",
+     "    node->orphans_end = node->owed + node->reply_wanted + 1;\n",
+     "    node->orphans_end = node->owed + node->reply_wanted + 1;\n    node->orphan_count = 0;\n",
      "rung_redlock_left", "a_lost_acquire_does_not_come_after_the_release"),
+    ("a broken connection that could not be ended is forgotten", NODE,
+     "    if (node_kill_says(node, reply) == KILL_UNANSWERED) {\n",
+     "    if (reply == NULL) {\n",
+     "rung_redlock_left", "each_broken_connection_is_ended"),
+    ("a server that forbids CLIENT KILL is asked at each connect", NODE,
+     "    reach_note_refusal(node->server, &node->server->kill_refused_ns);\n",
+     "    if (false)\n        reach_note_refusal(node->server, &node->server->kill_refused_ns);\n",
+     "rung_redlock_left", "a_server_that_ends_no_connection_is_asked_once"),
     ("a server that is named twice renews twice", "lock/redis/rounds.c",
      "redis_is_twin(redis, server) ? NULL : malloc(sizeof *ask)", "malloc(sizeof *ask)",
      "rung_redlock", "two_become_the_same_server"),
@@ -311,8 +329,8 @@ OF_REDLOCK = [
      "        if (node_may_kill(node, &node->orphans[i]))\n", "        if (false)\n",
      "rung_redlock_late", "a_lost_acquire_does_not_come_late"),
     ("a release uses any connection", [
-        ("lock/redis/pool.c", "    const size_t place = pool_find(pool, wanted, top);\n",
-         "    const size_t place = wanted != NULL ? top : pool_find(pool, wanted, top);\n"), NOT_FOLLOWED],
+        ("lock/redis/pool.c", "    if (place < pool->idle_count && redis_up_to(", "    if (wanted == NULL && redis_up_to("),
+        NOT_FOLLOWED],
      "rung_redlock_late", "a_release_uses_the_connection_of_its_acquire"),
     ("a release does not follow its acquire on a busy connection", [NOT_FOLLOWED],
      "rung_redlock_late", "a_release_follows_its_acquire_on_a_busy_connection"),
@@ -520,6 +538,9 @@ OF_SENTINEL = [
     ("without a majority the last master is connected to", REACH,
      "    if (of_sentinel && (!over || error != 0)) {\n", "    if (of_sentinel && !over) {\n",
      "lock_sentinel", "an_older_epoch_does_not_win"),
+    ("a sentinel with news without end is asked without a pause", SENTINEL,
+     "watch->news_count < NEWS_MOST", "watch->news_count < 1000 * NEWS_MOST",
+     "lock_sentinel", "a_sentinel_with_news_without_end"),
     ("the smallest number of replicas counts", SENTINEL,
      "watch->sentinels[i].replicas > most)", "(most == 0 || watch->sentinels[i].replicas < most))",
      "lock_sentinel", "the_sentinels_know_the_number_of_replicas"),
@@ -540,12 +561,22 @@ OF_SENTINEL = [
 ]
 
 OF_LARGE_VALUES = [
+    ("a wrapped error of a script is of no type", "lock/redis/call.c",
+     'strncmp(error_cause(reply->str), "WRONGTYPE", 9)', 'strncmp(reply->str, "WRONGTYPE", 9)',
+     "lock_script_errors", "what_one_attempt_answers"),
+    ("a wrapped error of a script never ends by itself", "lock/redis/reply_text.c",
+     "    error = error_cause(error);\n", "", "lock_script_errors", "what_a_waiter_does"),
+    ("a replica that wraps its errors is not left", "lock/redis/redis.c",
+     "    error = error_cause(error);\n", "", "lock_script_errors", "what_a_waiter_does"),
     ("an acquire returns the whole value of the identity's key", ACQUIRE_LUA, "KEYS[3], 0, 95)", "KEYS[3], 0, -1)",
      "rung_redlock_token", "a_large_identity_is_none"),
     ("an inspection reads all fields of a hash", INSPECT_LUA,
      "redis.call('HRANDFIELD', KEYS[1])", "redis.call('HKEYS', KEYS[1])[1]", "lock_large_values", "nobody_walks_it"),
     ("a break reads all fields of a hash", BREAK_LUA,
      "redis.call('HRANDFIELD', KEYS[1])", "redis.call('HKEYS', KEYS[1])[1]", "lock_large_values", "nobody_walks_it"),
+    ("a script is not sent again after too large a reply", "lock/redis/round_trip.c",
+     "        redis_ready(trip->env.redis, trip->env.deadline_ns, -1);\n        send_pairs(", "        send_pairs(",
+     "lock_large_values", "too_large_a_reply_rides"),
     ("a read-write lock looks at all members of another's zset", READ_WRITE_LUA,
      ", 'LIMIT', 0, SWEEP)", ")", "lock_large_values", "nobody_walks_it"),
     ("a read-write lock removes a hundred expired holders only", READ_WRITE_LUA,

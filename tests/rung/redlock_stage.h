@@ -99,6 +99,71 @@ static inline dlock *connected(dlock_client *client)
     return lock;
 }
 
+static inline struct timekeeper *timekeeper_of(const dlock_hold *hold)
+{
+    return &hold->lock->client->timekeeper;
+}
+
+/* As a call of dlock_extend does: until end_round, the timekeeper does not renew the hold. */
+static inline void begin_round_of(dlock_hold *hold)
+{
+    assert_true(timekeeper_begin_round(timekeeper_of(hold), hold, mono_deadline_ns(PATIENCE_MS)));
+}
+
+/* They become due at the same time, and the end of a round of `waker` wakes the timekeeper. */
+static inline void are_due(dlock_hold *const *due, size_t count, dlock_hold *waker)
+{
+    struct timekeeper *timekeeper = timekeeper_of(waker);
+    begin_round_of(waker);
+    pthread_mutex_lock(&timekeeper->mutex);
+    for (size_t i = 0; i < count; i++)
+        if (due[i] != NULL)
+            heap_put(&timekeeper->waiting, &due[i]->turn, 1);
+    waker->in_round = false;
+    pthread_mutex_unlock(&timekeeper->mutex);
+    timekeeper_end_round(timekeeper, waker);
+}
+
+/* How many of the server's connections have sent a script last. */
+static inline size_t sent_scripts(size_t server)
+{
+    const char *at = server_text(servers[server], "CLIENT LIST");
+    size_t count = 0;
+    while ((at = strstr(at, " cmd=eval ")) != NULL) {
+        at++;
+        count++;
+    }
+    return count;
+}
+
+/* The timekeeper of a client of so many servers, with one connection in its pool, has renewed a
+ * hold on each. So the next renewal goes to all, on its own connection. Before the client connects,
+ * no_scripts_were_sent must be true, and no other client connects meanwhile. */
+static inline void timekeeper_reaches_all(dlock *lock, size_t count)
+{
+    const int64_t until_ns = mono_deadline_ns(PATIENCE_MS);
+    dlock_hold *hold = acquired(lock);
+    for (size_t reached = 0; reached < count;) {
+        must(mono_ns() < until_ns);
+        const size_t before = stats_of(lock->client).renewals;
+        counted_by(hold, (int)count); /* a script of the pool's, too */
+        are_due(&hold, 1, hold);
+        eventually(stats_of(lock->client).renewals > before);
+        for (reached = 0; reached < count && sent_scripts(reached) == 2;)
+            reached++;
+    }
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(exist() == 0);
+}
+
+static inline bool no_scripts_were_sent(void)
+{
+    for (size_t i = 0; i < SERVERS; i++)
+        if (sent_scripts(i) > 0)
+            return false;
+    return true;
+}
+
 static inline void flush_all(void)
 {
     for (size_t i = 0; i < SERVERS; i++)

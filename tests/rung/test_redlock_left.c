@@ -234,6 +234,86 @@ static void a_lost_acquire_does_not_come_after_the_release(void **state)
     flush_all();
 }
 
+/* A connection to three servers that no call uses. */
+static struct redis *own_connection(dlock_client *client)
+{
+    struct redis *redis = redis_new(&redis_of(client)->config);
+    must(redis != NULL);
+    return redis;
+}
+
+static bool is_connected(struct redis *redis)
+{
+    return redis_ready(redis, mono_deadline_ns(PATIENCE_MS), -1) == DLOCK_OK &&
+           redis_count_up(redis) == 3;
+}
+
+/* All that it was to do first is answered. */
+static bool has_answers(struct redis *redis)
+{
+    return is_connected(redis) && (redis_catch_up(redis), !redis_owes(redis, 2));
+}
+
+/* Server 2's part breaks while an answer is missing. */
+static void lose_answer(struct redis *redis)
+{
+    proxy_plan(proxies[2], PROXY_CUT_REPLY, "PING", NULL, 0);
+    redis_begin(redis);
+    redis_append(redis, 2, 1, (const char *const[]){"PING"}, NULL);
+    assert_status(redis_gather(redis, INT64_MAX, -1), UNKNOWN);
+}
+
+/* Two connections broke. Of the first one the server says that it cannot end it now, so it is asked
+ * again. The second one has been ended. */
+static void each_broken_connection_is_ended(void **state)
+{
+    (void)state;
+    static const char answers[] = "-BUSY a script runs\r\n:0\r\n";
+    struct record *trace = record_new();
+    dlock_client *client = client_behind_proxies(
+        3, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+    struct redis *redis = own_connection(client);
+    char first[40];
+    eventually(is_connected(redis));
+    snprintf(first, sizeof first, "CLIENT KILL ID %lld ", redis_connection(redis, 2).id);
+    lose_answer(redis);
+    proxy_plan(proxies[2], PROXY_CUT_REPLY, "KILL", NULL, 0);
+    eventually(is_connected(redis));
+    eventually(proxy_done(proxies[2]));
+    proxy_plan(proxies[2], PROXY_REPLACE_REPLY, "KILL", answers, strlen(answers));
+    eventually(has_answers(redis) && proxy_done(proxies[2]));
+    record_clear(trace);
+    server_integer(servers[2], "CLIENT KILL TYPE normal");
+    eventually(has_answers(redis) && record_count(trace, "CLIENT KILL ID") > 0);
+    assert_int_equal(record_count(trace, "CLIENT KILL ID"), 1);
+    assert_int_equal(record_count(trace, first), 1);
+    redis_free(redis);
+    end_behind_proxies(client, NULL);
+    record_free(trace);
+}
+
+/* Each refusal adds a line to the server's ACL LOG. */
+static void a_server_that_ends_no_connection_is_asked_once(void **state)
+{
+    (void)state;
+    struct record *trace = record_new();
+    dlock_client *client = client_behind_proxies(
+        3, (struct dlock_options){.on_trace = record_trace, .on_trace_arg = trace});
+    struct redis *redis = own_connection(client);
+    server_text(servers[2], "ACL SETUSER default -client|kill");
+    for (int i = 0; i < 3; i++) {
+        eventually(has_answers(redis));
+        lose_answer(redis);
+    }
+    eventually(has_answers(redis));
+    assert_int_equal(record_count(trace, "NOPERM"), 1);
+    assert_int_equal(record_count(trace, "CLIENT KILL ID"), 1);
+    server_text(servers[2], "ACL SETUSER default +client|kill");
+    redis_free(redis);
+    end_behind_proxies(client, NULL);
+    record_free(trace);
+}
+
 /* The acquire came late, and its key was lost before anyone saw it. A renewal on the same
  * connection shows that, and needs no CLIENT KILL. */
 static void a_request_that_was_followed_is_over(void **state)
@@ -466,6 +546,8 @@ int main(void)
         cmocka_unit_test(what_is_set_again_does_not_come_after_the_release),
         cmocka_unit_test(a_lost_acquire_is_made_up_for),
         cmocka_unit_test(a_lost_acquire_does_not_come_after_the_release),
+        cmocka_unit_test(each_broken_connection_is_ended),
+        cmocka_unit_test(a_server_that_ends_no_connection_is_asked_once),
         cmocka_unit_test(a_request_that_was_followed_is_over),
         cmocka_unit_test(a_request_to_an_earlier_process_is_over),
         cmocka_unit_test(what_is_lost_is_set_again_once_more),

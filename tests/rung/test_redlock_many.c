@@ -44,31 +44,6 @@ static void count_anew(void)
     record_clear(events);
 }
 
-static struct timekeeper *timekeeper_of(const dlock_hold *hold)
-{
-    return &hold->lock->client->timekeeper;
-}
-
-/* As a call of dlock_extend does: until end_round, the timekeeper does not renew the hold. */
-static void begin_round_of(dlock_hold *hold)
-{
-    assert_true(timekeeper_begin_round(timekeeper_of(hold), hold, mono_deadline_ns(PATIENCE_MS)));
-}
-
-/* They become due at the same time, and the end of a round of `waker` wakes the timekeeper. */
-static void are_due(dlock_hold *const *due, size_t count, dlock_hold *waker)
-{
-    struct timekeeper *timekeeper = timekeeper_of(waker);
-    begin_round_of(waker);
-    pthread_mutex_lock(&timekeeper->mutex);
-    for (size_t i = 0; i < count; i++)
-        if (due[i] != NULL)
-            heap_put(&timekeeper->waiting, &due[i]->turn, 1);
-    waker->in_round = false;
-    pthread_mutex_unlock(&timekeeper->mutex);
-    timekeeper_end_round(timekeeper, waker);
-}
-
 static void all_are_due(void)
 {
     count_anew();
@@ -499,6 +474,41 @@ static void a_lent_connection_goes_back(void **state)
     end_many();
 }
 
+/* Another key is in the way at that server, so it does not count for the hold. */
+static void count_without(size_t server, size_t hold)
+{
+    char key[64];
+    key_of(hold, key);
+    server_text(servers[server], "SET %s another", key);
+    assert_status(dlock_extend(holds[hold]), OK);
+    counted_by(holds[hold], 2);
+}
+
+/* The timekeeper loses its own connection to server 0, which is then refused. Hold 0 counts on that
+ * server and server 1, and only the connection of the pool is open to both. Hold 1 counts on the
+ * others, and is renewed all the same. */
+static void renewed_where_most_of_its_servers_are(void **state)
+{
+    (void)state;
+    hold_many_with((struct dlock_options){.on_event = record_event, .connections_max = 1});
+    count_without(2, 0);
+    count_without(0, 1);
+    eventually(pool_is_quiet());
+    record_clear(events);
+    server_text(servers[0], "CONFIG SET maxclients 1"); /* no more than there are */
+    proxy_plan(proxies[0], PROXY_CUT_REPLY, "PEXPIRE", NULL, 0);
+    are_due(&holds[0], 1, holds[0]);
+    eventually(proxy_done(proxies[0]) && record_count(events, "RENEWAL_FAILED") == 1);
+    count_anew();
+    for (size_t due = 0; due < 2; due++) {
+        are_due(&holds[due], 1, holds[due]);
+        eventually(renewed() == due + 1);
+    }
+    assert_int_equal(record_count(events, "RENEWAL_FAILED"), 0);
+    server_text(servers[0], "CONFIG SET maxclients 1000");
+    end_many();
+}
+
 /* The client is closed after the last release, and the answers come after that, or never. */
 static void closed_while_rounds_are_under_way(void **state)
 {
@@ -525,6 +535,7 @@ int main(void)
         cmocka_unit_test(extended_while_its_round_is_under_way),
         cmocka_unit_test(due_while_a_call_renews_it),
         cmocka_unit_test(a_lent_connection_goes_back),
+        cmocka_unit_test(renewed_where_most_of_its_servers_are),
         cmocka_unit_test(closed_while_rounds_are_under_way),
     };
     return cmocka_run_group_tests_name("redlock_many", tests, servers_start, servers_stop);

@@ -41,11 +41,19 @@ static dlock_client *recorded_client(void)
 {
     renewals = record_new();
     commands = record_new();
+    eventually(no_scripts_were_sent());
     return client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS,
                                                            .on_event = record_event,
                                                            .on_event_arg = renewals,
                                                            .on_trace = record_trace,
                                                            .on_trace_arg = commands});
+}
+
+static dlock *recorded_lock(dlock_client *client)
+{
+    dlock *lock = connected(client);
+    timekeeper_reaches_all(lock, 3);
+    return lock;
 }
 
 static void end_recorded(dlock_client *client, dlock *lock)
@@ -57,14 +65,14 @@ static void end_recorded(dlock_client *client, dlock *lock)
 }
 
 /* A hold for which the servers 0 and 1 count; server 2 answers to the acquire as planned. The
- * timekeeper has tried to renew it once, and does not any more. That fails if one of those two is
- * not connected yet. */
+ * timekeeper has renewed it once, and does not any more. */
 static dlock_hold *counted_by_two(dlock *lock, enum proxy_act act)
 {
     proxy_plan(proxies[2], act, "NX", NULL, 0);
     record_clear(renewals);
     dlock_hold *hold = acquired(lock);
-    eventually(proxy_done(proxies[2]) && record_count(renewals, "RENEW") > 0);
+    eventually(proxy_done(proxies[2]) && record_told(renewals, "RENEWED", hold) > 0);
+    assert_int_equal(record_count(renewals, "RENEWAL_FAILED"), 0);
     assert_int_equal(hold->servers & 0xffff, 3);
     return hold;
 }
@@ -94,7 +102,7 @@ static void a_server_that_says_no_counts_no_more(void **state)
 {
     (void)state;
     dlock_client *client = recorded_client();
-    dlock *lock = connected(client);
+    dlock *lock = recorded_lock(client);
     dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REPLY);
     proxy_let_go(proxies[2]);
     counted_by(hold, 3);
@@ -113,7 +121,7 @@ static void a_request_that_was_followed_is_over_at_once(void **state)
 {
     (void)state;
     dlock_client *client = recorded_client();
-    dlock *lock = connected(client);
+    dlock *lock = recorded_lock(client);
     dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REQUEST);
     proxy_let_go(proxies[2]);
     eventually(exists_on(2));
@@ -132,7 +140,7 @@ static void a_server_joins_only_after_a_later_round(void **state)
     (void)state;
     dlock_client *client = recorded_client();
     dlock_client *others = client_of_first(3, (struct dlock_options){0});
-    dlock *lock = connected(client), *other = connected(others);
+    dlock *lock = recorded_lock(client), *other = connected(others);
     struct extender extender = {.hold = counted_by_two(lock, PROXY_HOLD_REQUEST)};
     record_clear(commands);
     proxy_plan(proxies[0], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
@@ -156,7 +164,7 @@ static void a_server_joins_only_after_a_majority(void **state)
 {
     (void)state;
     dlock_client *client = recorded_client();
-    dlock *lock = connected(client);
+    dlock *lock = recorded_lock(client);
     dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REPLY);
     proxy_let_go(proxies[2]);
     eventually((pool_catch_up(&redis_of(client)->pool, hold->acquired_on),
@@ -279,7 +287,7 @@ static void a_late_grant_counts_after_a_renewal(void **state)
     (void)state;
     struct rung_env env;
     dlock_client *client = recorded_client();
-    dlock *lock = connected(client);
+    dlock *lock = recorded_lock(client);
     dlock_hold *hold = counted_by_two(lock, PROXY_HOLD_REQUEST);
     take_acquires_connection(hold, &env);
     assert_status(extended_with_0_last(hold), OK); /* server 2 has said that it has no key */

@@ -212,20 +212,23 @@ static void a_grant_with_a_token_that_comes_late_counts(void **state)
     count_late_grant((struct dlock_want){.token = true});
 }
 
-/* Most grants come after the decision, and each has to be confirmed before it counts. The attempt
- * fails if the timekeeper is not connected to servers 0 and 1 yet. */
+/* Most grants come after the decision, and each has to be confirmed before it counts. */
 static void late_grants_are_confirmed_at_once(void **state)
 {
     (void)state;
     struct record *events = record_new();
+    eventually(no_scripts_were_sent());
     dlock_client *client = client_behind_proxies(3, (struct dlock_options){.ttl_ms = HOUR_MS,
                                                                            .on_event = record_event,
                                                                            .on_event_arg = events});
     dlock *lock = connected(client);
+    timekeeper_reaches_all(lock, 3);
+    record_clear(events);
     proxy_plan(proxies[2], PROXY_HOLD_REPLY, "NX", NULL, 0);
     dlock_hold *hold = acquired(lock);
     eventually(proxy_done(proxies[2]));
-    eventually(record_count(events, "RENEW") > 0);
+    eventually(record_told(events, "RENEWED", hold) > 0);
+    assert_int_equal(record_count(events, "RENEWAL_FAILED"), 0);
     proxy_let_go(proxies[2]);
     assert_status(dlock_release(hold, NULL), OK);
     end_behind_proxies(client, lock);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Workers share the connections to the stock's server: one that has none, and cannot have a new
- * one, waits for one that is returned.
+ * one, waits for one that is returned. And what an error of a script says.
  */
 #include "must.h"
 #include "own_server.h"
+#include "proxy.h"
 #include "stock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define STOCK "inventory:{phone}"
 
@@ -56,8 +58,30 @@ static void one_that_is_returned_is_used(void **state)
     stock_server_free(shop);
 }
 
+/* As Redis up to 6.2 words the error of a command in a script. */
+static void a_wrapped_error(void **state)
+{
+    (void)state;
+    static const char answer[] = "-ERR Error running script (call to f_a1b2): @user_script:7: "
+                                 "WRONGTYPE Operation against a key\r\n";
+    struct proxy *proxy = proxy_start(server);
+    struct stock_server *shop = stock_server_new(
+        &(struct stock_options){.url = proxy_url(proxy), .timeout_ms = PATIENCE_MS});
+    struct stock *stock = stock_new(shop);
+    const struct stock_fence fence = {.kind = FENCE_LAST_WRITE, .key = "mark", .token = 1};
+    int64_t left;
+    server_integer(server, "LPUSH mark x");
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, "EVAL", answer, strlen(answer));
+    assert_int_equal(stock_decrement(stock, STOCK, 1, &fence, &left), STOCK_INVALID);
+    assert_non_null(strstr(stock_error(stock), "mark is a list, where a string is needed"));
+    stock_free(stock);
+    stock_server_free(shop);
+    proxy_free(proxy);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_that_is_returned_is_used)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_that_is_returned_is_used),
+                                       cmocka_unit_test(a_wrapped_error)};
     return cmocka_run_group_tests_name("stock_shared", tests, start_server, stop_server);
 }
