@@ -172,7 +172,10 @@ static void what_is_wrong_is_said(void **state)
     assert_string_equal(dlock_error(),
                         "rung 'watchdog' is not one of ZooKeeper; there 'zookeeper' is "
                         "right");
+    assert_status(dlock_open(client, "etcd", LOCK, &lock), INVALID);
+    assert_says(dlock_error(), "rung 'etcd' is not one of ZooKeeper; there 'zookeeper' is right");
     lock = lock_at(client);
+    assert_string_equal(dlock_rung_of(lock)->adds, dlock_rung_find("zookeeper")->adds);
     struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
     assert_status(dlock_acquire(lock, &want, &hold), INVALID);
     assert_says(dlock_error(), "want.ttl_ms is 60000, but all holds of a client live as long as "
