@@ -50,7 +50,7 @@ static const struct dlock_rung *draw_rung(uint64_t *random)
         count--;
     do
         rung = &rungs[random_below(random, count)];
-    while (rung->flawed || strcmp(rung->name, REDLOCK) == 0);
+    while (rung->flawed || strcmp(rung->name, REDLOCK) == 0 || strcmp(rung->engine, "redis") != 0);
     return rung;
 }
 
