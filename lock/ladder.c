@@ -77,8 +77,8 @@ static struct dlock_rung describe(size_t i)
 struct dlock_rung ladder_describe(const struct rung_ops *ops)
 {
     for (size_t i = 0; i < RUNG_COUNT; i++)
-        if (ladder[i].ops == ops ||
-            (ladder[i].ops == NULL && ops->engine != NULL && strcmp(ladder[i].name, ops->name) == 0))
+        if (ladder[i].ops == ops || (ladder[i].ops == NULL && ops->engine != NULL &&
+                                     strcmp(ladder[i].name, ops->name) == 0))
             return describe(i);
     return describe_ops(ops);
 }

@@ -68,8 +68,7 @@ static const struct row rows[] = {
      "the Redis server of lock and stock"},
     {"lock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),
      "another server for the lock"},
-    {"lock-servers", SERVERS,
-     "URL,URL,URL...: an odd number, 3 to 15, each as for --redis"
+    {"lock-servers", SERVERS, "URL,URL,URL...: an odd number, 3 to 15, each as for --redis"
 #define X(NAME, name, scheme, example, package) ", or " example
 #include "engines.def"
 #undef X
@@ -435,11 +434,11 @@ static bool set_urls(struct config *config, const char *from, const char *list,
 static size_t scheme_size(const char *url)
 {
     const struct engine *engine = engine_of_url(url);
-    return engine != NULL                    ? strlen(engine->scheme)
-           : strncmp(url, "redis://", 8) == 0  ? 8
-           : is_of_sentinels(url)            ? 11
-           : strncmp(url, "unix://", 7) == 0 ? 7
-                                             : 5;
+    return engine != NULL                     ? strlen(engine->scheme)
+           : strncmp(url, "redis://", 8) == 0 ? 8
+           : is_of_sentinels(url)             ? 11
+           : strncmp(url, "unix://", 7) == 0  ? 7
+                                              : 5;
 }
 
 /* from: "--lock" or "INVENTORYD_LOCK", for messages. */

@@ -27,13 +27,13 @@ struct config {
     char *admin_listen; /* "off": none */
     char *instance;
     char *redis;
-    char *lock_redis;   /* if not given: the value of redis */
-    char *lock_servers; /* as given, "": none; use lock_urls */
+    char *lock_redis;                  /* if not given: the value of redis */
+    char *lock_servers;                /* as given, "": none; use lock_urls */
     char *lock_urls[LOCK_SERVERS_MAX]; /* those of Redis */
     size_t lock_url_count;             /* odd, 3 or more; 0: none were given */
     char *engine_urls[ENGINE_COUNT];   /* an ensemble's, by engine; NULL: not given */
-    char *stock_redis;     /* if not given: the value of redis */
-    char *lock_service;    /* if not given: the addresses of the lock's servers */
+    char *stock_redis;                 /* if not given: the value of redis */
+    char *lock_service;                /* if not given: the addresses of the lock's servers */
     char *redis_password_file;
     char *sentinel_user; /* "": none */
     char *sentinel_password_file;

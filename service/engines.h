@@ -19,9 +19,9 @@ enum {
 struct engine {
     const char *name;
     const char *scheme;
-    const char *example; /* of its URL */
-    const char *option;  /* of CMake, that builds it */
-    const char *package; /* of Debian, that the build needs */
+    const char *example;                     /* of its URL */
+    const char *option;                      /* of CMake, that builds it */
+    const char *package;                     /* of Debian, that the build needs */
     const struct dlock_engine *(*get)(void); /* NULL: this build does not have it */
 };
 extern const struct engine engines[ENGINE_COUNT];

@@ -29,12 +29,12 @@
 struct server {
     struct outage *outage;
     enum server_role role;
-    size_t number;            /* among those of its role */
-    struct stock *stock;      /* the thread's connection; NULL: an ensemble */
+    size_t number;                    /* among those of its role */
+    struct stock *stock;              /* the thread's connection; NULL: an ensemble */
     const struct lock_servers *locks; /* of an ensemble */
     char said[STOCK_ERROR_MAX];       /* the thread's: what an ensemble's latest check found */
-    char why[OUTAGE_WHY_MAX]; /* while it is away: what its latest check found */
-    bool unconfirmed;         /* and whether that is only about its replicas */
+    char why[OUTAGE_WHY_MAX];         /* while it is away: what its latest check found */
+    bool unconfirmed;                 /* and whether that is only about its replicas */
     const char *key;
     pthread_t thread;
     bool started;
@@ -53,8 +53,8 @@ struct server {
 struct outage {
     int64_t fail_fast_ns;
     int64_t redis_timeout_ns;
-    bool apart;            /* lock and stock are on two servers */
-    int end_fd;            /* an eventfd that ends a check; and of an ensemble: */
+    bool apart; /* lock and stock are on two servers */
+    int end_fd; /* an eventfd that ends a check; and of an ensemble: */
     dlock_cancel *end_cancel;
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
@@ -201,17 +201,15 @@ static void outage_log(const struct server *server, bool there)
     char back[160], name[STOCK_SERVERS_MAX + 3];
     snprintf(name, sizeof name, several ? "%s: " : "", outage_shown(server));
     snprintf(back, sizeof back,
-             server->role == ROLE_LOCK_SERVERS
-                 ? "it accepts writes; it was away for %" PRId64 " ms"
-                 : "it accepts writes; it was away for %" PRId64
-                   " ms, and sales were refused for %" PRId64 " ms of them",
+             server->role == ROLE_LOCK_SERVERS ? "it accepts writes; it was away for %" PRId64 " ms"
+                                               : "it accepts writes; it was away for %" PRId64
+                                                 " ms, and sales were refused for %" PRId64
+                                                 " ms of them",
              ms_since(server->away_ns), server->refused_ns / NS_PER_MS);
     static const char *const of_lock[2] = {"lock-server-lost", "lock-server-restored"};
     static const char *const of_stock[2] = {"stock-server-lost", "stock-server-restored"};
     static const char *const of_both[2] = {"redis-server-lost", "redis-server-restored"};
-    const char *const *words = both                         ? of_both
-                               : server->role == ROLE_STOCK ? of_stock
-                                                            : of_lock;
+    const char *const *words = both ? of_both : server->role == ROLE_STOCK ? of_stock : of_lock;
     log_event(LOG_WARNING, words[there], "%s%s", there ? name : "",
               there ? back : outage_error(server));
     metrics_server(server->role, server->number, there);
@@ -228,8 +226,7 @@ static void outage_set_result(struct server *server, enum check_result result, i
 {
     const bool there = result == THERE;
     if (!there) {
-        snprintf(server->why, sizeof server->why, "%.*s", OUTAGE_WHY_MAX - 1,
-                 outage_error(server));
+        snprintf(server->why, sizeof server->why, "%.*s", OUTAGE_WHY_MAX - 1, outage_error(server));
         server->unconfirmed = server->stock != NULL && stock_is_unconfirmed(server->stock);
     }
     int64_t next_ns = INT64_MAX;
@@ -433,8 +430,9 @@ static bool outage_prepare_all(struct outage *outage, const struct outage_option
                                       options->lock_key) &&
                        complete;
     }
-    return complete && (!outage->apart || outage_prepare(outage, ROLE_STOCK, NULL,
-                                                         options->stock_server, options->stock_key));
+    return complete &&
+           (!outage->apart ||
+            outage_prepare(outage, ROLE_STOCK, NULL, options->stock_server, options->stock_key));
 }
 
 struct outage *outage_new(const struct outage_options *options)

@@ -18,14 +18,15 @@ static bool readiness_check(struct service *service, struct stock *stock, enum s
     return stock_check(stock, service_probe_key(service, role)) == STOCK_OK;
 }
 
-static void readiness_hint(struct service *service, const struct stock *stock, enum server_role role,
-                           bool ready)
+static void readiness_hint(struct service *service, const struct stock *stock,
+                           enum server_role role, bool ready)
 {
     outage_hint_about(service->env.outage, role, stock_shown(stock),
                       ready ? OUTAGE_THERE : OUTAGE_LOOK);
 }
 
-static const char *readiness_ask(struct service *service, struct stock *stock, enum server_role role)
+static const char *readiness_ask(struct service *service, struct stock *stock,
+                                 enum server_role role)
 {
     const bool ready = readiness_check(service, stock, role);
     readiness_hint(service, stock, role, ready);
@@ -129,13 +130,11 @@ static const char *readiness_ask_locks(struct service *service, const struct loc
 }
 
 /* An ensemble is ready if it grants a lock. */
-static const char *readiness_ask_ensemble(struct service *service,
-                                          const struct lock_servers *locks,
+static const char *readiness_ask_ensemble(struct service *service, const struct lock_servers *locks,
                                           char text[STOCK_ERROR_MAX])
 {
-    const dlock_status status =
-        lock_servers_try(locks, service_probe_key(service, ROLE_LOCK),
-                         service->config.redis_timeout_ms, NULL, text);
+    const dlock_status status = lock_servers_try(locks, service_probe_key(service, ROLE_LOCK),
+                                                 service->config.redis_timeout_ms, NULL, text);
     const bool ready = status == DLOCK_OK || status == DLOCK_BUSY;
     outage_hint(service->env.outage, locks->role, ready ? OUTAGE_THERE : OUTAGE_LOOK);
     return ready ? NULL : text;

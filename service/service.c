@@ -207,15 +207,14 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
         return service_wrong(error, "out of memory");
     if (!start_locks(service, error))
         return false;
-    service->env.outage = outage_new(&(struct outage_options){
-        .fail_fast_ms = config->fail_fast_ms,
-        .redis_timeout_ms = config->redis_timeout_ms,
-        .locks = service->locks,
-        .stock_server = service->stock_server,
-        .lock_key = service_probe_key(service, ROLE_LOCK),
-        .stock_key = service_probe_key(service, ROLE_STOCK)});
-    return service->env.outage != NULL ||
-           service_wrong(error, "out of memory or descriptors");
+    service->env.outage =
+        outage_new(&(struct outage_options){.fail_fast_ms = config->fail_fast_ms,
+                                            .redis_timeout_ms = config->redis_timeout_ms,
+                                            .locks = service->locks,
+                                            .stock_server = service->stock_server,
+                                            .lock_key = service_probe_key(service, ROLE_LOCK),
+                                            .stock_key = service_probe_key(service, ROLE_STOCK)});
+    return service->env.outage != NULL || service_wrong(error, "out of memory or descriptors");
 }
 
 /* Opens a client for each lock's servers, and starts the threads that check all servers: those of

@@ -69,7 +69,7 @@ static void the_ladder(void **state)
         assert_int_equal(rungs[i].reentrant, expected[i].reentrant);
         assert_int_equal(rungs[i].quorum, strcmp(rungs[i].name, "redlock") == 0);
         assert_true(strlen(rungs[i].adds) > 0 && strlen(rungs[i].flaw) > 0);
-        assert_string_equal(rungs[i].engine, i < 2                        ? "none"
+        assert_string_equal(rungs[i].engine, i < 2                         ? "none"
                                              : i < FIRST_OF_ANOTHER_ENGINE ? "redis"
                                                                            : rungs[i].name);
         assert_int_equal(rungs[i].distributed, i >= 2);
@@ -127,9 +127,9 @@ static void flawed_rungs_must_be_asked_for(void **state)
     for (size_t i = 0; i < count; i++) {
         dlock *lock;
         dlock_status status = dlock_open(client, rungs[i].name, "lock:a", &lock);
-        assert_int_equal(status, rungs[i].flawed                                ? DLOCK_FLAWED
+        assert_int_equal(status, rungs[i].flawed                              ? DLOCK_FLAWED
                                  : rungs[i].quorum || !is_of_redis(&rungs[i]) ? DLOCK_INVALID
-                                                                                : DLOCK_OK);
+                                                                              : DLOCK_OK);
         if (status == DLOCK_FLAWED) {
             assert_null(lock);
             assert_says(dlock_error(), rungs[i].flaw);

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < count; i++)
         if (strcmp(rungs[i].engine, rungs[i].name) != 0) /* it is of no other engine */
             tests[i] = (struct CMUnitTest){rungs[i].name, test_rung, NULL, NULL,
-                                       (void *)(uintptr_t)rungs[i].name};
+                                           (void *)(uintptr_t)rungs[i].name};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     must_hold = argc > 2 && strcmp(argv[2], "holds") == 0;

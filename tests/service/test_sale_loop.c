@@ -211,8 +211,8 @@ static struct sale_worker *set_stage(const char *rung, const char *write, const 
     env->stock_server = stock_server_new(
         &(struct stock_options){.url = stock_url != NULL ? stock_url : stage.config.stock_redis,
                                 .timeout_ms = stock_timeout_ms});
-    stage.locks[ROLE_LOCK] = (struct lock_servers){
-        .role = ROLE_LOCK, .count = 1, .servers = {env->stock_server}};
+    stage.locks[ROLE_LOCK] =
+        (struct lock_servers){.role = ROLE_LOCK, .count = 1, .servers = {env->stock_server}};
     env->outage = outage_new(&(struct outage_options){.fail_fast_ms = PATIENCE_MS,
                                                       .redis_timeout_ms = PATIENCE_MS,
                                                       .locks = stage.locks,
