@@ -519,9 +519,9 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * rung: a name of the ladder, or NULL for the default. name: the key in Redis, verbatim, without a
  * prefix; 1 to DLOCK_NAME_MAX bytes; copied.
  * Opening the same rung and name again in one client gives the same lock, also on `local`.
- * OK; INVALID (there is no such rung: dlock_error() lists them; the name is empty, too long, or
- * excluded by "Keys in Redis"; the number of servers is not one that the rung takes); FLAWED;
- * NO_MEMORY; FORKED.
+ * OK; INVALID (there is no such rung: dlock_error() lists them; it is of another engine than the
+ * client; the name is empty, too long, or excluded by "Keys in Redis"; the number of servers is not
+ * one that the rung takes); FLAWED; NO_MEMORY; FORKED.
  * Unless OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);
