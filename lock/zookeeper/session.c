@@ -232,6 +232,14 @@ static void session_expired(struct session *session)
 
 static void session_state(struct session *session, zhandle_t *handle, int state)
 {
+    const bool over = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
+    if (session->ending) { /* to close the handle ends the session */
+        session->expired |= over || state == ZOO_CONNECTED_STATE;
+        session_look(session);
+        return;
+    }
+    if (session->connected)
+        session->lost_ns = boot_ns();
     session->connected = state == ZOO_CONNECTED_STATE;
     if (session->connected) {
         session->granted_ms = zoo_recv_timeout(handle);
@@ -245,7 +253,7 @@ static void session_state(struct session *session, zhandle_t *handle, int state)
                     : state == ZOO_AUTH_FAILED_STATE   ? "the login was refused"
                                                        : "the connection was lost");
     }
-    if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
+    if (over)
         session_expired(session);
     session_look(session);
 }
@@ -404,6 +412,25 @@ static void rest(struct session *session, int64_t until_ns)
         pthread_cond_timedwait(&session->changed, &session->mutex, &until);
 }
 
+/* Servers that have lost their data refuse a client that has seen more than they have, and do not
+ * say that its session is over. When its holds have ended, nobody needs it: it is given up. A handle
+ * that has seen nothing ends it, so that its nodes do not stay where servers have kept them.
+ * CLOCK_BOOTTIME: when that is due. */
+static int64_t give_up(struct session *session, int64_t now_ns)
+{
+    if (session->connected || session->expired || session->ending || session->handle == NULL ||
+        session->granted_ms == 0)
+        return INT64_MAX;
+    int64_t due_ns = session->lost_ns + session->granted_ms * NS_PER_MS;
+    if (now_ns < due_ns)
+        return due_ns;
+    session->given_up = *zoo_client_id(session->handle);
+    session_expired(session);
+    session->gives_up = true;
+    pthread_cond_broadcast(&session->changed);
+    return INT64_MAX;
+}
+
 static void *keep_time(void *arg)
 {
     struct session *session = arg;
@@ -412,6 +439,7 @@ static void *keep_time(void *arg)
         session->looked = true;
         int64_t now_ns = boot_ns();
         int64_t due_ns = min_ns(beat_go(session, now_ns), look_at_queues(session, now_ns));
+        due_ns = min_ns(due_ns, give_up(session, now_ns));
         int64_t until_ns = look_at_requests(session);
         if (due_ns != INT64_MAX)
             until_ns = min_ns(until_ns, mono_ns() + due_ns - now_ns);
@@ -466,7 +494,8 @@ static void open_handle(struct session *session)
     proof_begin(&session->proof, boot_ns());
     session_unlock(session);
     zhandle_t *handle =
-        zookeeper_init2(session->url.hosts, watch, session->asked_ms, NULL, session, 0, no_log);
+        zookeeper_init2(session->url.hosts, watch, session->asked_ms,
+                        session->ending ? &session->given_up : NULL, session, 0, no_log);
     pthread_mutex_lock(&session->mutex);
     session->opening = false;
     session->handle = handle; /* NULL: a host is not known; the thread tries again */
@@ -480,8 +509,11 @@ static void *keep_handle(void *arg)
     struct session *session = arg;
     pthread_mutex_lock(&session->mutex);
     while (!session->stop) {
-        if (session->expired)
+        if (session->expired) {
             close_handle(session);
+            session->ending = session->gives_up;
+            session->gives_up = false;
+        }
         if (session->handle == NULL)
             open_handle(session);
         while (!session->stop && !session->expired && session->handle != NULL)

@@ -89,8 +89,12 @@ struct session {
     zhandle_t *handle; /* NULL: none */
     bool opening;      /* handle is set by the first event that comes */
     bool connected, expired;
-    bool outage;        /* it was told */
-    int64_t granted_ms; /* by the server: the session's time-out. 0: none yet */
+    int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected */
+    clientid_t given_up; /* the session that was given up, as it must be ended */
+    bool gives_up;       /* `expired` is set for that reason */
+    bool ending;         /* the handle is there only to end it */
+    bool outage;         /* it was told */
+    int64_t granted_ms;  /* by the server: the session's time-out. 0: none yet */
     struct proof proof;
     struct beat {        /* the write to the session's own node */
         bool under_way;  /* ZooKeeper's client calls back */

@@ -16,10 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define PLACE_SESSIONS 2 /* a waiter that has not asked for so many sessions' time is dropped */
 /* In a shorter session the proof of one write would hardly reach to the next (proof.h). */
 #define TICKS_LEAST 3
+#define IDENTITY_BYTES 16
 #define LOOKS_PER_SESSION 2 /* a waiter asks so often, in case no watch reports */
 
 static struct session *owner_of(const struct request *request)
@@ -258,15 +260,24 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     go_on(request, session, rc);
 }
 
-/* The first client that asks creates the node. All later ones read the same value. */
+/* The first client that asks creates the node. All later ones read the same value. It is random: a
+ * client that creates the node again, after the servers have lost it, must not give it the value
+ * that it had. */
 static void read_identity(struct request *request)
 {
     struct session *session = owner_of(request);
-    char path[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES], value[2 * IDENTITY_BYTES + 1];
+    unsigned char bytes[IDENTITY_BYTES];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+        request_answer(request, fail(DLOCK_NO_MEMORY, "the system gives no random bytes"));
+        return;
+    }
+    for (size_t i = 0; i < sizeof bytes; i++)
+        sprintf(value + 2 * i, "%02x", bytes[i]);
     snprintf(path, sizeof path, "%s" IDENTITY, session->url.root);
     now_sent(request);
-    zoo_acreate(session->handle, path, session->client->id, (int)strlen(session->client->id),
-                session_access(session), ZOO_PERSISTENT, session_ignore, NULL);
+    zoo_acreate(session->handle, path, value, (int)strlen(value), session_access(session),
+                ZOO_PERSISTENT, session_ignore, NULL);
     note_sent(request, zoo_aget(session->handle, path, 0, is_identity_read, request));
 }
 
