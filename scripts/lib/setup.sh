@@ -56,6 +56,8 @@ clang-tidy              clang-tidy
 pyflakes3               pyflakes3
 zookeeper               /usr/share/java/zookeeper.jar
 libzookeeper-mt-dev     /usr/include/zookeeper/zookeeper.h
+etcd-server             etcd
+libcurl4-openssl-dev    lib:libcurl
 spin                    spin
 prometheus              promtool
 chromium                chromium
