@@ -7,7 +7,7 @@
  *     extend, release   "<word> <status>"
  * and, at any time, "event <kind> <reason>".
  */
-#include "dlock_zookeeper.h"
+#include HEADER /* of the engine; ENGINE() is the engine */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     if (argc != 4)
         return fputs("usage: hold URL TTL-MS NAME\n", stderr), 2;
     struct dlock_options options = {.size = sizeof options,
-                                    .engine = dlock_zookeeper(),
+                                    .engine = ENGINE(),
                                     .servers = (const char *const *)&argv[1],
                                     .server_count = 1,
                                     .ttl_ms = atoll(argv[2]),
