@@ -31,6 +31,7 @@ struct flight {
     struct request *request;   /* that it is for; or NULL */
     struct etcd_queue *queue;  /* of a watch; NULL: nobody needs it any more */
     bool was_sent;             /* its request had been sent before */
+    bool was_begun;            /* libcurl has begun to send it */
     bool over;                 /* its end is to come, without a reply */
     uint64_t lease, guard;     /* the client's, when it began */
     uint64_t moves;            /* likewise: etcd.moves */

@@ -102,6 +102,18 @@ static size_t take(char *bytes, size_t one, size_t count, void *arg)
     return size;
 }
 
+/* libcurl calls it before it sends the request: once. It would send it again if the connection is
+ * closed without a reply; the steps must know of that. */
+static int send_once(void *arg, char *address, char *own, int port, int own_port)
+{
+    struct flight *flight = arg;
+    (void)address, (void)own, (void)port, (void)own_port;
+    if (flight->was_begun)
+        return CURL_PREREQFUNC_ABORT;
+    flight->was_begun = true;
+    return CURL_PREREQFUNC_OK;
+}
+
 static long patience_ms(const struct etcd *etcd)
 {
     int64_t ms = etcd->base.granted_ms / PATIENCES_PER_LEASE;
@@ -161,6 +173,8 @@ static bool launch(struct flight *flight)
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* it waits for no look-up of a host */
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, send_once);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, flight);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, flight->error);
@@ -198,16 +212,6 @@ static void launch_all(struct etcd *etcd)
 
 /* ---- Their ends ------------------------------------------------------------------------------ */
 
-/* Nothing was sent, if not even a connection was made. */
-static enum outcome failure_of(CURL *easy, CURLcode code)
-{
-    long size = 0;
-    curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &size);
-    if (size > 0)
-        return UNANSWERED;
-    return code == CURLE_OK ? UNANSWERED : UNDELIVERED;
-}
-
 static void read_reply(struct flight *flight, CURLcode code, struct reply *reply)
 {
     long http = 0, connects = 0;
@@ -217,7 +221,7 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
     if (code == CURLE_OK)
         reply_read(reply, http, flight->got != NULL ? flight->got : "", flight->got_size);
     else
-        reply_none(reply, failure_of(flight->easy, code),
+        reply_none(reply, flight->was_begun ? UNANSWERED : UNDELIVERED,
                    flight->error[0] != '\0' ? flight->error : curl_easy_strerror(code));
 }
 

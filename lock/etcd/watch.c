@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Watches: one for each lock that needs it, of the deletes in its queue. A waiter needs it, and a
- * hold that lasts longer than a moment. It begins behind the revision that its places are known
+ * hold that lasts longer than a moment. It begins at the revision that its places are known
  * from, so that nothing is missed. If that revision was compacted, the places are looked at anew.
  */
 #include "etcd.h"
@@ -132,6 +132,8 @@ void watch_forget(struct queue *queue)
         watch_end(queue_of(queue));
 }
 
+/* It begins with what is known already. A later revision would be right, too; but if just that one
+ * was compacted, older versions of etcd leave its deletes out without a word. */
 static void watch_begin(struct etcd *etcd, struct etcd_queue *queue)
 {
     char path[PATH_MAX_BYTES];
@@ -140,7 +142,7 @@ static void watch_begin(struct etcd *etcd, struct etcd_queue *queue)
     body_add(&body, "{\"create_request\":{");
     body_prefix(&body, prefix_of(&queue->base, path));
     body_add(&body, ",\"start_revision\":\"%llu\",\"filters\":[\"NOPUT\"]}}",
-             (unsigned long long)queue->heard + 1);
+             (unsigned long long)queue->heard);
     queue->watch = flight_begin(etcd, "/v3/watch", &body, has_ended);
     if (queue->watch == NULL)
         return;

@@ -180,8 +180,10 @@ void etcd_server_resume(struct etcd_server *server)
     must(waitpid(server->pid, &status, WCONTINUED) == server->pid && WIFCONTINUED(status));
 }
 
-static void end(struct etcd_server *server)
+void etcd_server_kill(struct etcd_server *server)
 {
+    if (server->pid == 0)
+        return;
     kill(server->pid, SIGKILL);
     waitpid(server->pid, NULL, 0);
     server->pid = 0;
@@ -189,7 +191,7 @@ static void end(struct etcd_server *server)
 
 void etcd_server_restart(struct etcd_server *server)
 {
-    end(server);
+    etcd_server_kill(server);
     launch(server);
     must(server->pid != 0);
 }
@@ -202,7 +204,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 void etcd_server_free(struct etcd_server *server)
 {
-    end(server);
+    etcd_server_kill(server);
     nftw(server->folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     free(server);
 }

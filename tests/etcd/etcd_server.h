@@ -17,7 +17,9 @@ struct etcd_server *etcd_server_start(const char *const *more);
 /* SIGSTOP, and when it is known to have stopped; SIGCONT. */
 void etcd_server_pause(struct etcd_server *server);
 void etcd_server_resume(struct etcd_server *server);
-/* SIGKILL, and another one with the same ports and data. */
+/* SIGKILL. */
+void etcd_server_kill(struct etcd_server *server);
+/* Another one with the same ports and data; it is killed before if it runs. */
 void etcd_server_restart(struct etcd_server *server);
 void etcd_server_free(struct etcd_server *server);
 
