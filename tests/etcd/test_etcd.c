@@ -557,7 +557,7 @@ static void a_create_is_late(void **state)
     dlock_hold *hold = acquired(lock);
     assert_true(proxy_done(proxy));
     assert_status(dlock_release(hold, NULL), OK);
-    proxy_let_go(proxy);
+    proxy_let_go_and_hear(proxy);
     assert_int_equal(places_at(), 0);
     leave(client, lock);
     proxy_free(proxy);
@@ -575,7 +575,7 @@ static void a_release_is_late(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     assert_true(proxy_done(proxy));
     hold = acquired(lock);
-    proxy_let_go(proxy);
+    proxy_let_go_and_hear(proxy);
     assert_int_equal(places_at(), 1);
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
