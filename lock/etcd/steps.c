@@ -209,12 +209,32 @@ static void remove_old(struct request *request, const struct found *old)
     fly(request, "/v3/kv/txn", &body, is_removed);
 }
 
-/* It was there already: an earlier create was carried out. Or the own key has changed. */
+/* What is known of the key now, whether or not somebody still waits for it. */
+static void note_created(const struct flight *flight, const struct reply *reply,
+                         struct etcd_place *place)
+{
+    struct etcd *etcd = flight->etcd;
+    char path[PATH_MAX_BYTES];
+    if (reply->outcome == UNANSWERED && flight->guard == etcd->guard)
+        etcd->guard = 0; /* it can do nothing once the own key is written anew */
+    if (reply->outcome == UNANSWERED || place == NULL)
+        return;
+    if (place->guard == flight->guard)
+        place->base.doubtful = false;
+    if (reply->outcome != ANSWERED)
+        return;
+    struct found own = reply_found(reply, 0, path_of(flight->request->queue, path));
+    if (reply->succeeded)
+        is_own(&place->base, reply->revision);
+    else if (own.exists && own.lease == etcd->lease)
+        is_own(&place->base, own.created); /* an earlier create was carried out */
+}
+
+/* It was there already, perhaps of a lease that the client has lost; or the own key has changed. */
 static void is_not_created(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
     struct etcd *etcd = flight->etcd;
-    struct etcd_place *place = etcd_place_of(request);
     char path[PATH_MAX_BYTES];
     struct found own = reply_found(reply, 0, path_of(request->queue, path));
     struct key own_key = lease_own_key(etcd, path);
@@ -223,9 +243,7 @@ static void is_not_created(struct flight *flight, const struct reply *reply)
         remove_old(request, &own);
         return;
     }
-    if (own.exists)
-        is_own(&place->base, own.created);
-    else if (flight->guard == etcd->guard)
+    if (!own.exists && flight->guard == etcd->guard)
         etcd->guard = guard.exists && guard.changed > etcd->guard ? guard.changed : 0;
     etcd_go(request);
 }
@@ -233,19 +251,9 @@ static void is_not_created(struct flight *flight, const struct reply *reply)
 static void is_created(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    struct etcd *etcd = flight->etcd;
     struct etcd_place *place = etcd_place_of(request);
     char path[PATH_MAX_BYTES];
-    if (reply->outcome == UNANSWERED) {
-        if (flight->guard == etcd->guard)
-            etcd->guard = 0; /* it can do nothing once the own key is written anew */
-    } else if (place != NULL && place->guard == flight->guard) {
-        place->base.doubtful = false;
-    }
-    if (reply->outcome == ANSWERED && reply->succeeded && place != NULL) {
-        is_own(&place->base, reply->revision);
-        place->seen = reply->revision;
-    }
+    note_created(flight, reply, place);
     if (!has_answer(flight, reply))
         return;
     if (place == NULL) {
@@ -388,16 +396,24 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
     struct queue *queue = request->queue;
     struct place *place = place_of(queue, request->owner);
     char path[PATH_MAX_BYTES];
+    struct found own = reply_found(reply, reply->succeeded ? -1 : 0, path_of(queue, path));
+    bool other = own.exists && own.lease == flight->etcd->lease && place != NULL;
     request->repeated |= reply->outcome == UNANSWERED;
-    if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
+    if (other)
+        is_own(place, own.created); /* it was created once more: that one is deleted next */
+    else if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
         claim_forget(request, place);
     if (reply->outcome == ANSWERED && reply->succeeded) {
-        struct found first = reply_found(reply, 1, path_of(queue, path));
+        struct found first = reply_found(reply, 1, path);
         if (first.exists)
             first_is(queue, &first, reply->revision);
         session_node_is_gone(queue, request->owner, 0);
     }
-    if (has_answer(flight, reply))
+    if (!has_answer(flight, reply))
+        return;
+    if (other)
+        etcd_go(request);
+    else
         claim_is_gone(request, place, reply->succeeded || request->repeated);
 }
 
@@ -414,7 +430,9 @@ static void delete_own(struct request *request, const struct etcd_place *place)
     body_key(&body, key);
     body_add(&body, "}},{\"request_range\":{");
     add_first(&body, request);
-    body_add(&body, "}}]}");
+    body_add(&body, "}}],\"failure\":[");
+    add_own_range(&body, request);
+    body_add(&body, "]}");
     fly(request, "/v3/kv/txn", &body, is_deleted);
     if (request->exchange != NULL)
         request->exchange->sent_ns = request->sent_ns;
