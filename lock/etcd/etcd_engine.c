@@ -74,6 +74,8 @@ static dlock_status open_lease(struct dlock_client *client, const char *const *u
     snprintf(etcd->base.name, sizeof etcd->base.name, "%s://%.200s", etcd->url.tls ? "etcds" : "etcd",
              etcd->url.hosts);
     strcpy(etcd->base.root, etcd->url.root);
+    /* Not all clients ask the first member. */
+    etcd->endpoint = strtoul(client->id, NULL, 16) % etcd->url.endpoint_count;
     client->engine_state = etcd;
     return DLOCK_OK;
 }

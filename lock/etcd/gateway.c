@@ -58,6 +58,7 @@ static void flight_free(struct flight *flight)
     if (flight->queue != NULL)
         flight->queue->watch = NULL;
     curl_slist_free_all(flight->headers);
+    explicit_bzero(flight->body, strlen(flight->body)); /* it may be a login */
     free(flight->body);
     free(flight->got);
     free(flight);

@@ -95,6 +95,7 @@ static void is_granted(struct flight *flight, const struct reply *reply)
         return;
     etcd->lease = json_number(reply->json, "ID");
     session->granted_ms = (int64_t)json_number(reply->json, "TTL") * 1000;
+    session->identity.text[0] = '\0';
     etcd->guard = 0;
     etcd->beat_ns = flight->sent_ns;
     lease_proof_begin(&etcd->proof, flight->sent_ns);

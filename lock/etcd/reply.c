@@ -152,15 +152,20 @@ void reply_free(struct reply *reply)
     reply->whole = reply->json = NULL;
 }
 
-struct found reply_found(const struct reply *reply, int of_txn, const char *prefix)
+const cJSON *reply_kv(const struct reply *reply, int of_txn)
 {
     const cJSON *range = reply->json;
-    struct found found = {.exists = false};
     if (of_txn >= 0) {
         range = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(range, "responses"), of_txn);
         range = cJSON_GetObjectItemCaseSensitive(range, "response_range");
     }
-    const cJSON *kv = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(range, "kvs"), 0);
+    return cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(range, "kvs"), 0);
+}
+
+struct found reply_found(const struct reply *reply, int of_txn, const char *prefix)
+{
+    const cJSON *kv = reply_kv(reply, of_txn);
+    struct found found = {.exists = false};
     if (kv == NULL)
         return found;
     found.exists = true;

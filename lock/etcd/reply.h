@@ -48,6 +48,7 @@ void reply_free(struct reply *reply);
 
 /* The first key of a range. of_txn: the range is the transaction's index-th operation; -1: the
  * reply's own. prefix: a path that the key begins with. */
+const cJSON *reply_kv(const struct reply *reply, int of_txn);
 struct found reply_found(const struct reply *reply, int of_txn, const char *prefix);
 
 /* 64-bit numbers are texts, and zeroes are left out. */

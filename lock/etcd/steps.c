@@ -105,23 +105,16 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
     struct session *session = request->queue->session;
-    struct identity *identity = &session->identity;
-    char text[sizeof identity->text] = "";
+    char text[sizeof session->identity.text];
     if (!has_answer(flight, reply))
         return;
-    const cJSON *range = cJSON_GetArrayItem(
-        cJSON_GetObjectItemCaseSensitive(reply->json, "responses"), 0);
-    range = cJSON_GetObjectItemCaseSensitive(range, "response_range");
-    const cJSON *kv = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(range, "kvs"), 0);
-    if (reply->succeeded)
-        snprintf(text, sizeof text, "%s", session->client->id);
-    else if (!json_bytes(kv, "value", text, sizeof text) || text[0] == '\0') {
+    if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) || text[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED,
                                      "%s: the value of '%s" IDENTITY "' is not one of this library",
                                      session->name, session->root));
         return;
     }
-    strcpy(identity->text, text);
+    strcpy(session->identity.text, text);
     etcd_go(request);
 }
 
@@ -130,14 +123,21 @@ static void read_identity(struct request *request)
 {
     const struct session *session = request->queue->session;
     const struct key key = {session->root, IDENTITY};
+    char value[IDENTITY_TEXT_MAX];
     struct body body;
+    if (!claim_draws_identity(value)) {
+        request_answer(request, fail(DLOCK_NO_MEMORY, "the system gives no random bytes"));
+        return;
+    }
     body_begin(&body);
     body_add(&body, "{\"compare\":[");
     body_compare(&body, key, "CREATE", 0);
     body_add(&body, "],\"success\":[{\"request_put\":{");
     body_key(&body, key);
     body_add(&body, ",");
-    body_value(&body, session->client->id);
+    body_value(&body, value);
+    body_add(&body, "}},{\"request_range\":{");
+    body_key(&body, key);
     body_add(&body, "}}],\"failure\":[{\"request_range\":{");
     body_key(&body, key);
     body_add(&body, "}}]}");

@@ -4,8 +4,10 @@
  */
 #include "session.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define PLACE_SESSIONS 2 /* a waiter that has not asked for so many sessions' time is dropped */
 #define LOOKS_PER_SESSION 2 /* a waiter asks so often, in case no watch reports */
@@ -172,5 +174,15 @@ bool claim_lets_go(struct request *request, struct place *place)
         return false;
     }
     place->leaving = true;
+    return true;
+}
+
+bool claim_draws_identity(char text[IDENTITY_TEXT_MAX])
+{
+    unsigned char bytes[(IDENTITY_TEXT_MAX - 1) / 2];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        sprintf(text + 2 * i, "%02x", bytes[i]);
     return true;
 }

@@ -15,6 +15,7 @@
 #define LOCKS "/locks/"
 #define CLIENTS "/clients"
 #define IDENTITY "/identity"
+#define IDENTITY_TEXT_MAX 33
 /* "<root>/locks/<name>/<node>", where each byte of the name may become three. */
 #define PATH_MAX_BYTES (ROOT_MAX + sizeof LOCKS + 3 * DLOCK_NAME_MAX + NODE_MAX + 1)
 
@@ -179,6 +180,9 @@ void claim_is_gone(struct request *request, struct place *place, bool deleted);
 void claim_forget(struct request *request, struct place *place);
 /* An extension or a release found that the node is gone. */
 void claim_is_lost(struct request *request, struct place *place);
+/* A value for the servers' identity, if they have none. It is random: servers that have lost it must
+ * not get it again, not even from the same client. False: the system gives no random bytes. */
+bool claim_draws_identity(char text[IDENTITY_TEXT_MAX]);
 
 /* ---- An engine's table: table.c -------------------------------------------------------------- */
 

@@ -202,6 +202,15 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
+void etcd_server_forget(struct etcd_server *server)
+{
+    char data[96];
+    etcd_server_kill(server);
+    snprintf(data, sizeof data, "%s/data", server->folder);
+    nftw(data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    etcd_server_restart(server);
+}
+
 void etcd_server_free(struct etcd_server *server)
 {
     etcd_server_kill(server);

@@ -21,6 +21,8 @@ void etcd_server_resume(struct etcd_server *server);
 void etcd_server_kill(struct etcd_server *server);
 /* Another one with the same ports and data; it is killed before if it runs. */
 void etcd_server_restart(struct etcd_server *server);
+/* The same, without the data. */
+void etcd_server_forget(struct etcd_server *server);
 void etcd_server_free(struct etcd_server *server);
 
 int etcd_server_port(const struct etcd_server *server);

@@ -15,6 +15,21 @@ from waiting import wait_until
 START_S = 60
 
 
+def connections(column, port):
+    """The inode of each connection of this machine with that port at that end: 1 its own, 2 the other one."""
+    lines = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [fields[9] for fields in lines if fields[column] == f"0100007F:{port:04X}"]
+
+
+def has_socket(pid, inode):
+    with contextlib.suppress(OSError):
+        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(fd.readlink()) == f"socket:[{inode}]":
+                    return True
+    return False
+
+
 class Relay:
     """A member's port for the others: each connection of theirs goes on as long as the two are not cut off."""
 
@@ -34,9 +49,9 @@ class Relay:
             threading.Thread(target=self.connect, args=(near,), daemon=True).start()
 
     def connect(self, near):
-        link = self.cluster.link(self.source(near), self.member)
-        link.wait()  # it was accepted, and nobody answers
         try:
+            link = self.cluster.link(self.source(near), self.member)
+            link.wait()  # it was accepted, and nobody answers
             far = socket.create_connection(("127.0.0.1", self.member.peer_port))
         except OSError:
             near.close()
@@ -47,13 +62,9 @@ class Relay:
 
     def source(self, near):
         """The member whose socket has that port."""
-        port = f"0100007F:{near.getpeername()[1]:04X}"
-        for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[1] != port:
-                continue
+        for inode in connections(1, near.getpeername()[1]):
             for member in self.cluster.members:
-                if member.has_socket(fields[9]):
+                if has_socket(member.process.pid, inode):
                     return member
         return self.member  # of a process that has ended
 
@@ -90,14 +101,6 @@ class Member:
                  "--initial-advertise-peer-urls", f"http://127.0.0.1:{self.relay_port}", "--initial-cluster", others,
                  "--logger", "zap", "--log-level", "warn"], stdout=log, stderr=log)
 
-    def has_socket(self, inode):
-        with contextlib.suppress(OSError):
-            for fd in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    if str(fd.readlink()) == f"socket:[{inode}]":
-                        return True
-        return False
-
     def ask(self, path, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.client_port}{path}", json.dumps(body).encode())
         return json.load(urllib.request.urlopen(request, timeout=10))
@@ -132,8 +135,16 @@ class Cluster:
 
     def start(self):
         self.relays = [Relay(self, member) for member in self.members]
+        self.mend()
+
+    def mend(self):
+        """All members serve, again if need be."""
         for member in self.members:
-            member.start()
+            if member.process is None or member.process.poll() is not None:
+                member.start()
+            member.process.send_signal(signal.SIGCONT)
+        for link in self.links.values():
+            link.set()
         wait_until(lambda: all(member.status() for member in self.members), "a cluster of three that serves", START_S)
 
     def leader(self):
@@ -155,6 +166,15 @@ class Cluster:
             with contextlib.suppress(OSError):
                 leader.ask("/v3/maintenance/transfer-leadership",
                            targetID=member.status()["header"]["member_id"])
+
+    def asked_by(self, pid):
+        """The member that the client of that process is connected with."""
+        def find():
+            for member in self.members:
+                if any(has_socket(pid, inode) for inode in connections(2, member.client_port)):
+                    return member
+            return None
+        return wait_until(find, "a connection")
 
     def cut_off(self, member):
         """Nothing goes between that member and the others any more, and no connection is closed."""

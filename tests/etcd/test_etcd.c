@@ -396,7 +396,7 @@ static void its_server_hangs(void **state)
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     etcd_server_pause(etcd);
-    eventually(record_count(record, "its time to live has ended") == 1);
+    eventually(record_count(record, "LOST #1") == 1);
     assert_false(dlock_valid(hold));
     etcd_server_resume(etcd);
     assert_status(dlock_release(hold, NULL), LOST);
@@ -423,6 +423,34 @@ static void its_server_restarts(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
     record_free(record);
+}
+
+static dlock_hold *identified(dlock *lock, char identity[96])
+{
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
+    snprintf(identity, 96, "%s", dlock_identity(hold));
+    return hold;
+}
+
+/* It comes back empty: the hold is lost, and nobody can take the new identity for the old one. */
+static void its_server_loses_its_data(void **state)
+{
+    (void)state;
+    char before[96], after[96], others[96];
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others_lock = lock_at(other);
+    dlock_hold *hold = identified(lock, before);
+    etcd_server_forget(etcd);
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = identified(lock, after);
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = identified(others_lock, others);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_string_not_equal(before, after);
+    assert_string_equal(others, after);
+    leave(client, lock);
+    leave(other, others_lock);
 }
 
 /* ---- Ends without a release ------------------------------------------------------------------ */
@@ -673,6 +701,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(holds_are_given_time),
         cmocka_unit_test(its_server_hangs),
         cmocka_unit_test(its_server_restarts),
+        cmocka_unit_test(its_server_loses_its_data),
         cmocka_unit_test(nobody_releases),
         cmocka_unit_test(it_is_broken),
         cmocka_unit_test(keys_are_deleted),

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define WIRES_MAX 64
+#define WIRES_MAX 512
 #define PIECE_MAX 65536
 
 /* Bytes that are kept until proxy_let_go(). */
