@@ -11,22 +11,22 @@
  *     BREAK    list; delete the first
  * The session's mutex is held throughout. No function of ZooKeeper's that is called here waits.
  */
-#include "session.h"
+#include "zk_session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
-#define PLACE_SESSIONS 2 /* a waiter that has not asked for so many sessions' time is dropped */
-/* In a shorter session the proof of one write would hardly reach to the next (proof.h). */
 #define TICKS_LEAST 3
-#define IDENTITY_BYTES 16
-#define LOOKS_PER_SESSION 2 /* a waiter asks so often, in case no watch reports */
 
-static struct session *owner_of(const struct request *request)
+static struct zk_session *owner_of(const struct request *request)
 {
-    return request->queue->session;
+    return zk_of(request->queue->session);
+}
+
+static int *create_rc_of(struct request *request)
+{
+    return &((struct zk_request *)request)->create_rc;
 }
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void note_sent(struct request *request, int rc)
         return;
     request->in_flight++;
     request->sent = true;
-    owner_of(request)->commands++;
+    owner_of(request)->base.commands++;
 }
 
 static int64_t now_sent(struct request *request)
@@ -119,39 +119,32 @@ static void refused(struct request *request, int rc)
 static struct request *landed(const void *data, int rc, bool write)
 {
     struct request *request = (struct request *)(uintptr_t)data;
-    struct session *session = owner_of(request);
-    pthread_mutex_lock(&session->mutex);
+    struct zk_session *zk = owner_of(request);
+    pthread_mutex_lock(&zk->base.mutex);
     request->in_flight--;
-    if (!session_is_no_answer(rc))
-        session_heard(session, request->sent_ns, write && rc == ZOK);
+    if (!zk_is_no_answer(rc))
+        zk_heard(zk, request->sent_ns, write && rc == ZOK);
     return request;
 }
 
 /* The end of a call-back. The request goes on, if somebody waits for it. Without an answer it goes
  * on when there is a connection. */
-static void go_on(struct request *request, struct session *session, int rc)
+static void go_on(struct request *request, struct zk_session *zk, int rc)
 {
     if (!request_is_wanted(request))
         request_settle(request);
-    else if (!session_is_no_answer(rc) && request->in_flight == 0)
-        request_go(request);
-    session_unlock(session);
+    else if (!zk_is_no_answer(rc) && request->in_flight == 0)
+        zk_go(request);
+    session_unlock(&zk->base);
 }
 
 /* True: nobody waits for it, or nothing was answered. That was the end of the call-back. */
-static bool has_no_result(struct request *request, struct session *session, int rc)
+static bool has_no_result(struct request *request, struct zk_session *zk, int rc)
 {
-    if (request_is_wanted(request) && !session_is_no_answer(rc))
+    if (request_is_wanted(request) && !zk_is_no_answer(rc))
         return false;
-    go_on(request, session, rc);
+    go_on(request, zk, rc);
     return true;
-}
-
-static void place_is_gone(struct request *request, struct place *place)
-{
-    if (place != NULL)
-        place_free(place);
-    session_look(owner_of(request)); /* a new place of that owner may wait for it */
 }
 
 static void ignore(int rc, const void *data)
@@ -165,42 +158,42 @@ static void is_made(int rc, const char *path, const void *data)
 {
     (void)path;
     struct request *request = landed(data, rc, true);
-    struct session *session = owner_of(request);
-    bool made = rc == ZOK || rc == ZNODEEXISTS || session_is_no_answer(rc);
+    struct zk_session *zk = owner_of(request);
+    bool made = rc == ZOK || rc == ZNODEEXISTS || zk_is_no_answer(rc);
     if (made || !request_is_wanted(request)) {
-        go_on(request, session, rc);
+        go_on(request, zk, rc);
     } else {
         refused(request, rc);
-        session_unlock(session);
+        session_unlock(&zk->base);
     }
 }
 
 /* The queue's own node, which ZooKeeper deletes some time after it has become empty. */
 static void make_queue(struct request *request)
 {
-    struct session *session = owner_of(request);
-    session_make_above(session, request->queue->path);
+    struct zk_session *zk = owner_of(request);
+    zk_make_above(zk, request->queue->path);
     now_sent(request);
-    note_sent(request, zoo_acreate(session->handle, request->queue->path, "", 0,
-                                   session_access(session), ZOO_CONTAINER, is_made, request));
+    note_sent(request, zoo_acreate(zk->handle, request->queue->path, "", 0,
+                                   zk_access(zk), ZOO_CONTAINER, is_made, request));
 }
 
 static void is_created(int rc, const char *path, const struct Stat *stat, const void *data)
 {
     struct request *request = landed(data, rc, true);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
-    request->create_rc = rc;
+    *create_rc_of(request) = rc;
     if (rc == ZOK && place == NULL) { /* it has left meanwhile */
-        zoo_adelete(session->handle, path, -1, ignore, NULL);
+        zoo_adelete(zk->handle, path, -1, ignore, NULL);
     } else if (rc == ZOK) {
         snprintf(place->node, sizeof place->node, "%s", strrchr(path, '/') + 1);
-        place->czxid = (uint64_t)stat->czxid;
+        place->number = (uint64_t)stat->czxid;
         place->doubtful = false;
-    } else if (!session_is_no_answer(rc) && place != NULL) {
+    } else if (!zk_is_no_answer(rc) && place != NULL) {
         place->doubtful = false;
     }
-    go_on(request, session, rc); /* the list's answer comes next */
+    go_on(request, zk, rc); /* the list's answer comes next */
 }
 
 /* ---- Acquire: it is the first ---------------------------------------------------------------- */
@@ -211,32 +204,13 @@ static void begin_watch(struct request *acquire)
     if (request == NULL)
         return; /* a break is noticed at the release */
     request->unasked = true;
-    request_go(request);
+    zk_go(request);
 }
 
 static void has_acquired(struct request *request, struct place *place)
 {
-    const struct session *session = owner_of(request);
-    struct exchange *exchange = request->exchange;
-    struct dlock_hold *hold = exchange->hold;
-    int64_t ends_ns =
-        hold->hold_max_ms != 0 ? request->sent_ns + hold->hold_max_ms * NS_PER_MS : INT64_MAX;
-    place->ends_ns = place->holds ? max_ns(place->ends_ns, ends_ns) : ends_ns;
-    place->until_ns =
-        min_ns(session->proof.counts_ns + session->granted_ms * NS_PER_MS, place->ends_ns);
-    place->before[0] = '\0';
-    hold->ttl_ms = session->granted_ms;
-    hold->token = place->czxid;
-    if (hold->wants_identity)
-        hold->identity = session->identity;
-    exchange->sent_ns = request->sent_ns;
-    exchange->counts_ns = session->proof.counts_ns;
-    exchange->unresolved = false;
-    if (!place->holds) {
-        place->holds = true;
+    if (claim_is_granted(request, place))
         begin_watch(request);
-    }
-    request_answer(request, DLOCK_OK);
 }
 
 static void is_identity_read(int rc, const char *value, int size, const struct Stat *stat,
@@ -244,20 +218,20 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
 {
     (void)stat;
     struct request *request = landed(data, rc, false);
-    struct session *session = owner_of(request);
-    struct identity *identity = &session->identity;
+    struct zk_session *zk = owner_of(request);
+    struct identity *identity = &zk->base.identity;
     if (rc == ZOK && size > 0 && (size_t)size < sizeof identity->text) {
         memcpy(identity->text, value, (size_t)size);
         identity->text[size] = '\0';
-    } else if (!session_is_no_answer(rc) && request_is_wanted(request)) {
+    } else if (!zk_is_no_answer(rc) && request_is_wanted(request)) {
         request_answer(request,
-                       fail(DLOCK_REFUSED, "zk://%.200s: '%s" IDENTITY "': %s", session->url.hosts,
-                            session->url.root,
+                       fail(DLOCK_REFUSED, "zk://%.200s: '%s" IDENTITY "': %s", zk->url.hosts,
+                            zk->url.root,
                             rc == ZOK ? "its value is not one of this library" : zerror(rc)));
-        session_unlock(session);
+        session_unlock(&zk->base);
         return;
     }
-    go_on(request, session, rc);
+    go_on(request, zk, rc);
 }
 
 /* The first client that asks creates the node. All later ones read the same value. It is random: a
@@ -265,20 +239,17 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
  * that it had. */
 static void read_identity(struct request *request)
 {
-    struct session *session = owner_of(request);
-    char path[PATH_MAX_BYTES], value[2 * IDENTITY_BYTES + 1];
-    unsigned char bytes[IDENTITY_BYTES];
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    struct zk_session *zk = owner_of(request);
+    char path[PATH_MAX_BYTES], value[IDENTITY_TEXT_MAX];
+    if (!claim_draws_identity(value)) {
         request_answer(request, fail(DLOCK_NO_MEMORY, "the system gives no random bytes"));
         return;
     }
-    for (size_t i = 0; i < sizeof bytes; i++)
-        sprintf(value + 2 * i, "%02x", bytes[i]);
-    snprintf(path, sizeof path, "%s" IDENTITY, session->url.root);
+    snprintf(path, sizeof path, "%s" IDENTITY, zk->url.root);
     now_sent(request);
-    zoo_acreate(session->handle, path, value, (int)strlen(value), session_access(session),
-                ZOO_PERSISTENT, session_ignore, NULL);
-    note_sent(request, zoo_aget(session->handle, path, 0, is_identity_read, request));
+    zoo_acreate(zk->handle, path, value, (int)strlen(value), zk_access(zk), ZOO_PERSISTENT,
+                zk_ignore, NULL);
+    note_sent(request, zoo_aget(zk->handle, path, 0, is_identity_read, request));
 }
 
 static void is_own_read(int rc, const char *value, int size, const struct Stat *stat,
@@ -286,27 +257,27 @@ static void is_own_read(int rc, const char *value, int size, const struct Stat *
 {
     (void)value, (void)size;
     struct request *request = landed(data, rc, false);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
     if (place != NULL && rc == ZOK)
-        place->czxid = (uint64_t)stat->czxid;
+        place->number = (uint64_t)stat->czxid;
     if (place != NULL && rc == ZNONODE)
         place->node[0] = '\0';
-    go_on(request, session, rc);
+    go_on(request, zk, rc);
 }
 
 /* It needs the node's number, the ensemble's identity, and a proof that its session lives. */
 static void is_first(struct request *request, struct place *place)
 {
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     char path[PATH_MAX_BYTES];
-    if (place->czxid == 0) {
+    if (place->number == 0) {
         now_sent(request);
-        note_sent(request, zoo_aget(session->handle, path_of(request, place->node, path), 0,
+        note_sent(request, zoo_aget(zk->handle, path_of(request, place->node, path), 0,
                                     is_own_read, request));
-    } else if (request->exchange->hold->wants_identity && session->identity.text[0] == '\0') {
+    } else if (request->exchange->hold->wants_identity && zk->base.identity.text[0] == '\0') {
         read_identity(request);
-    } else if (session_valid_until(session) <= boot_ns()) {
+    } else if (session_valid_until(&zk->base) <= boot_ns()) {
         request->first = true; /* session_has_time calls it */
     } else {
         has_acquired(request, place);
@@ -320,18 +291,15 @@ static void is_watched(int rc, const struct String_vector *children, const void 
 {
     (void)children;
     struct request *request = landed(data, rc, false);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     if (request_is_wanted(request) && rc == ZOK) {
-        request->exchange->busy->kind = WAIT_CHANNEL;
-        request->exchange->busy->again_ms = session->granted_ms / LOOKS_PER_SESSION;
-        request->exchange->unresolved = false;
-        request_answer(request, fail(DLOCK_BUSY, "another holder has the lock"));
-        session_unlock(session);
-    } else if (request_is_wanted(request) && rc != ZNONODE && !session_is_no_answer(rc)) {
+        claim_is_busy(request);
+        session_unlock(&zk->base);
+    } else if (request_is_wanted(request) && rc != ZNONODE && !zk_is_no_answer(rc)) {
         refused(request, rc);
-        session_unlock(session);
+        session_unlock(&zk->base);
     } else {
-        go_on(request, session, rc);
+        go_on(request, zk, rc);
     }
 }
 
@@ -356,11 +324,11 @@ static void find_place(struct request *request, const struct String_vector *node
             *place->node = '\0';
         if (place != NULL)
             place->doubtful = false;
-        request_go(request);
+        zk_go(request);
         return;
     }
     if (strcmp(place->node, own) != 0)
-        place->czxid = 0;
+        place->number = 0;
     snprintf(place->node, sizeof place->node, "%s", own);
     place->doubtful = false;
     const char *before = last_before(nodes, own);
@@ -372,37 +340,28 @@ static void find_place(struct request *request, const struct String_vector *node
 
 /* ---- Writing, and watching ------------------------------------------------------------------- */
 
-static void is_lost(struct request *request, struct place *place)
-{
-    struct queue *queue = request->queue;
-    if (queue->lock != NULL)
-        timekeeper_lose_owner(queue->lock, request->owner);
-    place_is_gone(request, place);
-    request_answer(request, fail(DLOCK_LOST, "its node is gone"));
-}
-
 static void is_written(int rc, const struct Stat *stat, const void *data)
 {
     (void)stat;
     struct request *request = landed(data, rc, true);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
-    if (has_no_result(request, session, rc))
+    if (has_no_result(request, zk, rc))
         return;
-    if (rc == ZOK && session_valid_until(session) > boot_ns()) {
-        request->call->counts_ns = session->proof.counts_ns;
+    if (rc == ZOK && session_valid_until(&zk->base) > boot_ns()) {
+        request->call->counts_ns = zk->base.counts_ns;
         request_answer(request, DLOCK_OK);
     } else if (rc == ZOK) {
         request_answer(request, fail(DLOCK_UNKNOWN,
                                      "zk://%.200s has not proven yet that the "
                                      "session lives",
-                                     session->url.hosts));
+                                     zk->url.hosts));
     } else if (rc == ZNONODE) {
-        is_lost(request, place);
+        claim_is_lost(request, place);
     } else {
         refused(request, rc);
     }
-    session_unlock(session);
+    session_unlock(&zk->base);
 }
 
 static void write_to(struct request *request, const struct place *place, stat_completion_t answered)
@@ -417,17 +376,17 @@ static void is_own_watched(int rc, const struct String_vector *children, const v
 {
     (void)children;
     struct request *request = landed(data, rc, false);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
-    if (session_is_no_answer(rc)) {
-        go_on(request, session, rc);
+    if (zk_is_no_answer(rc)) {
+        go_on(request, zk, rc);
         return;
     }
     if (rc == ZNONODE && place != NULL && place->holds && !place->leaving)
         place->lost = true;
-    session_look(session);
+    session_look(&zk->base);
     request_answer(request, DLOCK_OK);
-    session_unlock(session);
+    session_unlock(&zk->base);
 }
 
 static void watch_own(struct request *request, const struct place *place)
@@ -441,39 +400,24 @@ static void watch_own(struct request *request, const struct place *place)
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
 
-static void is_gone(struct request *request, struct place *place, bool deleted)
-{
-    const struct exchange *exchange = request->exchange;
-    place_is_gone(request, place);
-    if (deleted || exchange == NULL || exchange->step == STEP_GIVE_UP)
-        request_answer(request, DLOCK_OK);
-    else if (request->repeated)
-        request_answer(request, fail(DLOCK_UNKNOWN,
-                                     "'%s' is free, but whether it was released "
-                                     "before its session ended is not known",
-                                     exchange->hold->key));
-    else
-        request_answer(request, fail(DLOCK_LOST, "its node is gone"));
-}
-
 static void is_deleted(int rc, const void *data)
 {
     struct request *request = landed(data, rc, true);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
     bool gone = rc == ZOK || rc == ZNONODE;
-    request->repeated |= session_is_no_answer(rc);
-    if (!request_is_wanted(request) || session_is_no_answer(rc)) {
+    request->repeated |= zk_is_no_answer(rc);
+    if (!request_is_wanted(request) || zk_is_no_answer(rc)) {
         if (gone)
-            place_is_gone(request, place);
-        go_on(request, session, rc);
+            claim_forget(request, place);
+        go_on(request, zk, rc);
         return;
     }
     if (gone)
-        is_gone(request, place, rc == ZOK || request->repeated);
+        claim_is_gone(request, place, rc == ZOK || request->repeated);
     else
         refused(request, rc);
-    session_unlock(session);
+    session_unlock(&zk->base);
 }
 
 static void delete (struct request *request, const char *node)
@@ -503,17 +447,17 @@ static void look_at(struct request *request, const char *first)
 static void is_broken(int rc, const void *data)
 {
     struct request *request = landed(data, rc, true);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     if (!request_is_wanted(request))
         request_settle(request);
     else if (rc == ZOK || rc == ZNONODE)
         request_answer(request, DLOCK_OK);
-    else if (session_is_no_answer(rc))
+    else if (zk_is_no_answer(rc))
         request_answer(request,
-                       fail(DLOCK_UNKNOWN, "zk://%.200s: %s", session->url.hosts, zerror(rc)));
+                       fail(DLOCK_UNKNOWN, "zk://%.200s: %s", zk->url.hosts, zerror(rc)));
     else
         refused(request, rc);
-    session_unlock(session);
+    session_unlock(&zk->base);
 }
 
 static void break_first(struct request *request, const char *first)
@@ -528,9 +472,9 @@ static void break_first(struct request *request, const char *first)
 
 static void listed_to_acquire(struct request *request, int rc, const struct String_vector *nodes)
 {
-    if (request->create_rc != ZOK && request->create_rc != ZNONODE)
-        refused(request, request->create_rc);
-    else if (rc == ZNONODE || request->create_rc == ZNONODE)
+    if (*create_rc_of(request) != ZOK && *create_rc_of(request) != ZNONODE)
+        refused(request, *create_rc_of(request));
+    else if (rc == ZNONODE || *create_rc_of(request) == ZNONODE)
         make_queue(request);
     else
         find_place(request, nodes);
@@ -542,7 +486,7 @@ static void listed_to_let_go(struct request *request, const struct String_vector
     if (own != NULL)
         delete (request, own);
     else
-        is_gone(request, place_of(request->queue, request->owner), request->repeated);
+        claim_is_gone(request, place_of(request->queue, request->owner), request->repeated);
 }
 
 static void listed_to_look(struct request *request, const struct String_vector *nodes)
@@ -559,10 +503,10 @@ static void is_listed(int rc, const struct String_vector *nodes, const void *dat
 {
     static const struct String_vector nobody;
     struct request *request = landed(data, rc, false);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     if (rc == ZNONODE)
         nodes = &nobody;
-    if (has_no_result(request, session, rc))
+    if (has_no_result(request, zk, rc))
         return;
     if (rc != ZOK && rc != ZNONODE)
         refused(request, rc);
@@ -572,7 +516,7 @@ static void is_listed(int rc, const struct String_vector *nodes, const void *dat
         listed_to_let_go(request, nodes);
     else
         listed_to_look(request, nodes);
-    session_unlock(session);
+    session_unlock(&zk->base);
 }
 
 static void list(struct request *request)
@@ -586,83 +530,42 @@ static void list(struct request *request)
  * session has left. */
 static void sync_and_list(struct request *request)
 {
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     now_sent(request);
-    session->commands +=
-        zoo_async(session->handle, request->queue->path, session_ignore, NULL) == ZOK;
+    zk->base.commands +=
+        zoo_async(zk->handle, request->queue->path, zk_ignore, NULL) == ZOK;
     list(request);
 }
 
 /* Both in one write: ZooKeeper answers a session's requests in order. */
 static void create_and_list(struct request *request, struct place *place)
 {
-    const struct session *session = owner_of(request);
+    const struct zk_session *zk = owner_of(request);
     char path[PATH_MAX_BYTES], prefix[OWNER_MAX + 1];
     snprintf(prefix, sizeof prefix, "%s-", request->owner);
     place->doubtful = true;
     now_sent(request);
     note_sent(request,
-              zoo_acreate2(session->handle, path_of(request, prefix, path), "", 0,
-                           session_access(session), ZOO_EPHEMERAL_SEQUENTIAL, is_created, request));
+              zoo_acreate2(zk->handle, path_of(request, prefix, path), "", 0,
+                           zk_access(zk), ZOO_EPHEMERAL_SEQUENTIAL, is_created, request));
     list(request);
 }
 
 /* ---- The first step -------------------------------------------------------------------------- */
 
-static struct place *take_place(struct request *request)
+/* In a shorter session the proof of one write would hardly reach to the next. */
+static bool has_ticks(struct request *request)
 {
-    struct place *place = place_of(request->queue, request->owner);
-    if (place == NULL) {
-        place = calloc(1, sizeof *place);
-        if (place == NULL)
-            return NULL;
-        strcpy(place->owner, request->owner);
-        LIST_INSERT_HEAD(&request->queue->places, place, of_queue);
-    }
-    place->acquisition = request->exchange->hold->acquisition;
-    place->until_ns = boot_ns() + PLACE_SESSIONS * owner_of(request)->granted_ms * NS_PER_MS;
-    place->ends_ns = INT64_MAX;
-    return place;
-}
-
-/* All holds of a client live as long as its session: false, with the request's answer, if another
- * time to live is wanted, or the servers grant less. */
-static bool has_right_time(struct request *request)
-{
-    const struct session *session = owner_of(request);
-    const struct dlock_hold *hold = request->exchange->hold;
-    bool limited = hold->hold_max_ms != 0 && hold->ttl_ms == hold->hold_max_ms;
-    if (session->granted_ms < session->asked_ms) {
-        request_answer(request,
-                       fail(DLOCK_INVALID,
-                            "ttl_ms is %d, and zk://%.200s grants sessions of at most "
-                            "%lld ms",
-                            session->asked_ms, session->url.hosts, (long long)session->granted_ms));
-        return false;
-    }
-    if (session->granted_ms < TICKS_LEAST * session->url.tick_ms) {
-        request_answer(request,
-                       fail(DLOCK_INVALID,
-                            "ttl_ms is %lld, and tick_ms %lld; a session of at least %d ticks is "
-                            "right, or '?tick_ms=N' in the URL, as the servers' tickTime is",
-                            (long long)session->granted_ms, (long long)session->url.tick_ms,
-                            TICKS_LEAST));
-        return false;
-    }
-    if (limited || hold->ttl_ms == session->asked_ms || hold->ttl_ms == session->granted_ms)
+    const struct zk_session *zk = owner_of(request);
+    if (zk->base.granted_ms >= TICKS_LEAST * zk->url.tick_ms ||
+        zk->base.granted_ms < zk->base.asked_ms)
         return true;
     request_answer(request,
                    fail(DLOCK_INVALID,
-                        "want.ttl_ms is %lld, but all holds of a client live as long as its "
-                        "session, %lld ms; leave it 0, or set options.ttl_ms",
-                        (long long)hold->ttl_ms, (long long)session->granted_ms));
+                        "ttl_ms is %lld, and tick_ms %lld; a session of at least %d ticks is "
+                        "right, or '?tick_ms=N' in the URL, as the servers' tickTime is",
+                        (long long)zk->base.granted_ms, (long long)zk->url.tick_ms, TICKS_LEAST));
     return false;
-}
-
-static bool still_holds(const struct request *request, const struct place *place)
-{
-    return place != NULL && place->holds && !place->leaving && !place->lost &&
-           session_valid_until(owner_of(request)) > boot_ns();
 }
 
 /* The token remains the node's: the number of this write is above those of waiters, which have
@@ -671,57 +574,27 @@ static void has_nested(int rc, const struct Stat *stat, const void *data)
 {
     (void)stat;
     struct request *request = landed(data, rc, true);
-    struct session *session = owner_of(request);
+    struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
-    if (has_no_result(request, session, rc))
+    if (has_no_result(request, zk, rc))
         return;
-    if (rc == ZOK && still_holds(request, place))
+    if (rc == ZOK && claim_still_holds(request, place))
         has_acquired(request, place);
     else if (rc == ZOK || rc == ZNONODE)
         request_answer(request, fail(DLOCK_BUSY, "its owner no longer has the lock"));
     else
         refused(request, rc);
-    session_unlock(session);
-}
-
-/* It waited with a node of its own before its owner got the lock. */
-static void leave_own_place(const struct request *request)
-{
-    struct place *place, *next;
-    for (place = LIST_FIRST(&request->queue->places); place != NULL; place = next) {
-        next = LIST_NEXT(place, of_queue);
-        if (place->acquisition == request->exchange->hold->acquisition && !place->holds &&
-            !place->leaving)
-            place_leave(request->queue, place);
-    }
-}
-
-/* Its owner has the lock, if its node is still there. */
-static void nest(struct request *request, const struct place *place)
-{
-    leave_own_place(request);
-    if (still_holds(request, place))
-        write_to(request, place, has_nested);
-    else
-        request_answer(request, fail(DLOCK_BUSY, "its owner no longer has the lock"));
+    session_unlock(&zk->base);
 }
 
 static void acquire(struct request *request)
 {
-    struct place *place = place_of(request->queue, request->owner);
-    request->first = false;
-    if (place != NULL && (place->leaving || place->lost))
-        return; /* until it is gone: the delete that is under way would take this one */
-    if (!has_right_time(request))
-        return;
-    if (request->exchange->hold->depth > 1) {
-        nest(request, place);
-        return;
-    }
-    place = take_place(request);
-    request->create_rc = ZOK;
+    struct place *place = has_ticks(request) ? claim_begins(request) : NULL;
     if (place == NULL)
-        request_answer(request, fail(DLOCK_NO_MEMORY, "out of memory"));
+        return;
+    *create_rc_of(request) = ZOK;
+    if (request->exchange->hold->depth > 1)
+        write_to(request, place, has_nested);
     else if (place->node[0] == '\0' && !place->doubtful)
         create_and_list(request, place);
     else if (place->node[0] == '\0')
@@ -732,32 +605,18 @@ static void acquire(struct request *request)
 
 static void let_go(struct request *request, struct place *place)
 {
-    const struct exchange *exchange = request->exchange;
-    if (exchange != NULL && exchange->hold->depth > 1) { /* its owner keeps it */
-        bool held = place != NULL && place->holds && !place->lost;
-        request_answer(request,
-                       held ? DLOCK_OK : fail(DLOCK_LOST, "its owner no longer has the lock"));
+    if (!claim_lets_go(request, place))
         return;
-    }
-    if (request->unasked && (place == NULL || !place->leaving)) {
-        request_answer(request, DLOCK_OK); /* its place went with its session; this is another */
-        return;
-    }
-    if (place == NULL || place->lost) {
-        is_gone(request, place, false);
-        return;
-    }
-    place->leaving = true;
     if (place->node[0] != '\0')
         delete (request, place->node);
     else
         sync_and_list(request);
 }
 
-void request_go(struct request *request)
+void zk_go(struct request *request)
 {
     struct place *place = place_of(request->queue, request->owner);
-    if (!owner_of(request)->connected)
+    if (!request->queue->session->connected)
         return;
     switch (request->what) {
     case ACQUIRE:
@@ -776,7 +635,7 @@ void request_go(struct request *request)
         if (place != NULL && place->holds && !place->lost)
             write_to(request, place, is_written);
         else
-            is_lost(request, place);
+            claim_is_lost(request, place);
         break;
     default:
         sync_and_list(request);

@@ -5,9 +5,9 @@
 #ifndef DLOCK_ZOOKEEPER_URL_H
 #define DLOCK_ZOOKEEPER_URL_H
 
-#include "status.h"
+#include "queued/url_parts.h"
 
-#define ROOT_MAX 200 /* bytes of a path, with its NUL */
+#include <stdint.h>
 
 struct zk_url {
     char *hosts;         /* host:port,host:port as zookeeper_init wants them */

@@ -66,6 +66,7 @@ xdotool                 xdotool
 imagemagick             import
 LIST
         setup_list zookeeper
+        setup_list etcd
         ;;
     zookeeper)
         cat <<'LIST'

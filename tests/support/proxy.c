@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define WIRES_MAX 64
+#define WIRES_MAX 512
 #define PIECE_MAX 65536
 
 /* Bytes that are kept until proxy_let_go(). */
@@ -244,14 +244,19 @@ static void drain(int redis)
     while (recv(redis, bytes, sizeof bytes, 0) > 0);
 }
 
-static void deliver(struct wire *wire)
+/* hears: a server that notices that its client has left, and then does nothing more, has to answer
+ * before. */
+static void deliver(struct wire *wire, bool hears)
 {
+    struct pollfd reply = {.fd = wire->redis, .events = POLLIN};
     if (wire->client >= 0 && has_closed(wire->client))
         client_cut(wire);
     forward(wire->redis, wire->request.bytes, wire->request.size);
     forget(&wire->request);
     if (wire->client >= 0)
         return;
+    if (hears)
+        must(poll(&reply, 1, PATIENCE_MS) == 1);
     drain(wire->redis);
     wire_cut(wire);
 }
@@ -379,7 +384,7 @@ bool proxy_done(struct proxy *proxy)
     return done;
 }
 
-void proxy_let_go(struct proxy *proxy)
+static void let_go(struct proxy *proxy, bool hears)
 {
     pthread_mutex_lock(&proxy->mutex);
     for (size_t i = 0; i < WIRES_MAX; i++) {
@@ -388,9 +393,19 @@ void proxy_let_go(struct proxy *proxy)
             forward(wire->client, wire->reply.bytes, wire->reply.size);
         forget(&wire->reply);
         if (wire->request.bytes != NULL)
-            deliver(wire);
+            deliver(wire, hears);
     }
     pthread_mutex_unlock(&proxy->mutex);
+}
+
+void proxy_let_go(struct proxy *proxy)
+{
+    let_go(proxy, false);
+}
+
+void proxy_let_go_and_hear(struct proxy *proxy)
+{
+    let_go(proxy, true);
 }
 
 size_t proxy_requests(struct proxy *proxy, const char *text)

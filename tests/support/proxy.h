@@ -40,6 +40,9 @@ bool proxy_done(struct proxy *proxy);
 /* Lets kept requests and replies go on. If the client has closed its side, the request was carried
  * out when this returns, unless the server had closed its own. */
 void proxy_let_go(struct proxy *proxy);
+/* The same for servers that do nothing for a client that has left: its side stays open until they
+ * have answered. */
+void proxy_let_go_and_hear(struct proxy *proxy);
 
 /* How many requests so far contain the text. It assumes that each arrived in one piece. */
 size_t proxy_requests(struct proxy *proxy, const char *text);

@@ -1,57 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """libdlock-zookeeper on an ensemble of three: what is lost, cut off, or frozen, and what becomes of the holds."""
-import os
-import queue
 import signal
-import subprocess
-import threading
 
 import pytest
 
+from party import Party
 from waiting import wait_until
 from zookeepers import Ensemble
 
-HOLD = os.environ["HOLD"]
 TTL_MS = 3000
-
-
-class Party:
-    """A process with one client."""
-
-    def __init__(self, url, name="lock:{a}", ttl_ms=TTL_MS):
-        self.process = subprocess.Popen([HOLD, url, str(ttl_ms), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True, bufsize=1)
-        self.answers, self.events = queue.Queue(), []
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self):
-        for line in self.process.stdout:
-            at_ms, word, rest = line.rstrip("\n").split(" ", 2)
-            if word == "event":
-                self.events.append((int(at_ms), rest))
-            else:
-                self.answers.put((int(at_ms), word, rest))
-
-    def say(self, line):
-        self.process.stdin.write(line + "\n")
-
-    def answer(self, patience_s=60):
-        """(time, word, what it says)"""
-        return self.answers.get(timeout=patience_s)
-
-    def ask(self, line):
-        self.say(line)
-        return self.answer()[2]
-
-    def valid(self):
-        return self.ask("valid").startswith("1 ")
-
-    def told(self, kind):
-        return [at_ms for at_ms, text in self.events if text.startswith(kind + " ")]
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
@@ -66,8 +23,8 @@ def ensemble(tmp_path, request):
 def parties():
     made = []
 
-    def make(*args, **options):
-        made.append(Party(*args, **options))
+    def make(url, ttl_ms=TTL_MS):
+        made.append(Party(url, ttl_ms))
         return made[-1]
     yield make
     for party in made:

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hold URL TTL-MS NAME: one client that does what its input says, a line each, and says what came
+ * hold URL TTL-MS NAME [ANSWER-MS]: one client that does what its input says, a line each, and says what came
  * of it, with the time (CLOCK_BOOTTIME, in ms), which all processes of the machine share.
  *     acquire WAIT-MS   "acquire <status> <token> <remaining ms>"
  *     valid             "valid <0 or 1> <remaining ms>"
  *     extend, release   "<word> <status>"
  * and, at any time, "event <kind> <reason>".
  */
-#include "dlock_zookeeper.h"
+#include HEADER /* of the engine; ENGINE() is the engine */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,15 +61,16 @@ int main(int argc, char **argv)
     dlock_client *client;
     dlock *lock;
     dlock_hold *hold = NULL;
-    if (argc != 4)
-        return fputs("usage: hold URL TTL-MS NAME\n", stderr), 2;
+    if (argc != 4 && argc != 5)
+        return fputs("usage: hold URL TTL-MS NAME [ANSWER-MS]\n", stderr), 2;
+    const int64_t answer_ms = argc == 5 ? atoll(argv[4]) : 10000;
     struct dlock_options options = {.size = sizeof options,
-                                    .engine = dlock_zookeeper(),
+                                    .engine = ENGINE(),
                                     .servers = (const char *const *)&argv[1],
                                     .server_count = 1,
                                     .ttl_ms = atoll(argv[2]),
-                                    .connect_timeout_ms = 10000,
-                                    .command_timeout_ms = 10000,
+                                    .connect_timeout_ms = answer_ms,
+                                    .command_timeout_ms = answer_ms,
                                     .on_event = tell_event};
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (dlock_client_open(&options, &client) != DLOCK_OK ||

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A client's lease at etcd, and its requests over the JSON gateway, by libcurl. One thread of the
+ * client sends them, takes the answers, watches, and keeps the time. A flight is one HTTP request.
+ */
+#ifndef DLOCK_ETCD_H
+#define DLOCK_ETCD_H
+
+#include "body.h"
+#include "etcd_url.h"
+#include "lease_proof.h"
+#include "queued/session.h"
+#include "reply.h"
+
+#include <curl/curl.h>
+
+#define RESPONSE_MAX (1024 * 1024) /* bytes of a reply, or of one line of a watch */
+#define TOKEN_MAX 4096
+#define AGAIN_NS (50 * NS_PER_MS) /* until what failed is tried again */
+
+struct etcd;
+
+struct flight {
+    struct etcd *etcd;
+    const char *what; /* the gateway's path */
+    char *body;
+    /* With the mutex. Its end; the reply is freed after it. */
+    void (*landed)(struct flight *flight, const struct reply *reply);
+    /* With the mutex. A watch: one line has come. NULL: it has one reply. */
+    void (*line)(struct flight *flight, const char *text, size_t size);
+    struct request *request;   /* that it is for; or NULL */
+    struct etcd_queue *queue;  /* of a watch; NULL: nobody needs it any more */
+    bool was_sent;             /* its request had been sent before */
+    bool was_begun;            /* libcurl has begun to send it */
+    bool over;                 /* its end is to come, without a reply */
+    uint64_t lease, guard;     /* the client's, when it began */
+    uint64_t moves;            /* likewise: etcd.moves */
+    int64_t sent_ns;           /* CLOCK_BOOTTIME, before it was sent */
+    CURL *easy;                /* NULL: not begun */
+    struct curl_slist *headers;
+    char *got;
+    size_t got_size, got_room;
+    char error[CURL_ERROR_SIZE];
+    TAILQ_ENTRY(flight) of_etcd;
+};
+
+struct etcd_place {
+    struct place base;
+    uint64_t seen;     /* the revision at which it was known to exist; 0: not known */
+    uint64_t guard;    /* of its latest create */
+    bool is_first;     /* nothing is before it */
+    int64_t held_ns;   /* CLOCK_MONOTONIC: since when it holds */
+};
+
+struct etcd_queue {
+    struct queue base;
+    struct flight *watch; /* NULL: none */
+    uint64_t heard;       /* all deletes up to this revision are known; 0: no watch was begun */
+    int64_t wanted_ns;    /* CLOCK_MONOTONIC: when a place last needed the watch */
+    int64_t again_ns;     /* CLOCK_MONOTONIC: a watch begins no earlier */
+};
+
+struct etcd {
+    struct session base;
+    struct etcd_url url;
+    CURLM *multi;
+    pthread_t thread;
+    bool runs;
+    /* Protected by the session's mutex. */
+    TAILQ_HEAD(, flight) waiting; /* flights that are not begun */
+    TAILQ_HEAD(, flight) flying;
+    size_t flying_count;       /* without watches */
+    size_t endpoint;           /* the member that is asked */
+    uint64_t moves;            /* counts changes of it */
+    size_t failures;           /* endpoints that failed, one after another */
+    char token[TOKEN_MAX];     /* of the login; "": none */
+    uint64_t lease;            /* 0: none */
+    struct lease_proof proof;
+    uint64_t guard;            /* the number of the client's own key; 0: it must be written */
+    bool guarding;             /* it is being written */
+    bool asking;               /* a request for the lease itself is under way */
+    bool beat_now;             /* an extension waits for the next keep-alive */
+    int64_t beat_ns;           /* CLOCK_BOOTTIME: the latest keep-alive; 0: none */
+    int64_t again_ns;          /* CLOCK_MONOTONIC: the lease is asked for no earlier */
+};
+
+static inline struct etcd *etcd_of(struct session *session)
+{
+    return (struct etcd *)session;
+}
+
+static inline struct etcd *etcd_of_request(const struct request *request)
+{
+    return etcd_of(request->queue->session);
+}
+
+/* "With the mutex": the session's is held. */
+
+/* ---- gateway.c ------------------------------------------------------------------------------- */
+
+/* With the mutex. Begins a flight; the body is the flight's. NULL: out of memory. */
+struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *body,
+                            void (*landed)(struct flight *flight, const struct reply *reply));
+/* With the mutex. The member failed: the next one is asked. */
+void etcd_move(struct etcd *etcd, uint64_t moves, const char *why);
+/* With the mutex. It answered a linearizable request. */
+void etcd_is_back(struct etcd *etcd);
+/* False: out of memory or threads. With the mutex. */
+bool etcd_start(struct session *session);
+/* Ends the thread and the lease. */
+void etcd_stop(struct session *session);
+/* With the mutex. */
+void etcd_wake(struct session *session);
+
+/* ---- lease.c --------------------------------------------------------------------------------- */
+
+/* With the mutex, on the client's thread. Asks for a login, a lease, a keep-alive, a proof, as is
+ * due. Returns when it is due next, on CLOCK_MONOTONIC. */
+int64_t lease_go(struct etcd *etcd);
+/* With the mutex. Whether requests can be sent: there is a connection, and a login if need be. */
+static inline bool lease_lets_in(const struct etcd *etcd)
+{
+    return etcd->base.connected && (etcd->url.user == NULL || etcd->token[0] != '\0');
+}
+/* With the mutex. Whether requests can be sent that depend on the client's own key; has it written
+ * if not. */
+bool lease_guards(struct etcd *etcd);
+/* With the mutex. A linearizable request that was sent then was answered. */
+void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struct reply *reply);
+/* With the mutex. The servers say that the lease is gone. */
+void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why);
+/* With the mutex. Revokes it. */
+struct flight *lease_revoke(struct etcd *etcd, uint64_t lease);
+/* The client's own key. */
+struct key lease_own_key(const struct etcd *etcd, char path[PATH_MAX_BYTES]);
+
+/* ---- watch.c --------------------------------------------------------------------------------- */
+
+/* With the mutex, on the client's thread. Begins and ends watches. Returns when to look again, on
+ * CLOCK_MONOTONIC. */
+int64_t watches_go(struct etcd *etcd);
+/* With the mutex. The queue is about to be freed. */
+void watch_forget(struct queue *queue);
+
+/* ---- steps.c --------------------------------------------------------------------------------- */
+
+/* With the mutex. Sends what is to be sent next. */
+void etcd_go(struct request *request);
+
+#endif

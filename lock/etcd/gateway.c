@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client's thread, its HTTP requests, and the member that it asks. Each request has a time
+ * limit of its own, because a member without a quorum answers only after seven seconds. If it
+ * fails, the next member is asked. What was sent may still be carried out: the steps see to that.
+ */
+#include "etcd.h"
+
+#include "thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FLIGHTS_MAX 64     /* under way at a time, without watches */
+#define CONNECTIONS_KEPT 64
+#define PATIENCE_LEAST_MS 1000 /* for one request at one member */
+#define PATIENCE_MOST_MS 5000
+#define PATIENCES_PER_LEASE 3
+#define CLOSE_MS 1000 /* for the lease's end, when the client is closed */
+#define POLL_MS_MOST 60000
+
+/* ---- Flights --------------------------------------------------------------------------------- */
+
+struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *body,
+                            void (*landed)(struct flight *flight, const struct reply *reply))
+{
+    struct flight *flight = calloc(1, sizeof *flight);
+    body_end(body);
+    if (flight == NULL || body->text == NULL) {
+        free(flight);
+        free(body->text);
+        return NULL;
+    }
+    flight->etcd = etcd;
+    flight->what = what;
+    flight->body = body->text;
+    flight->landed = landed;
+    flight->lease = etcd->lease;
+    flight->guard = etcd->guard;
+    flight->moves = etcd->moves;
+    flight->sent_ns = boot_ns();
+    TAILQ_INSERT_TAIL(&etcd->waiting, flight, of_etcd);
+    etcd_wake(&etcd->base);
+    return flight;
+}
+
+static void flight_free(struct flight *flight)
+{
+    struct etcd *etcd = flight->etcd;
+    if (flight->easy != NULL) {
+        TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
+        etcd->flying_count -= flight->line == NULL;
+        curl_multi_remove_handle(etcd->multi, flight->easy);
+        curl_easy_cleanup(flight->easy);
+    } else {
+        TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
+    }
+    if (flight->queue != NULL)
+        flight->queue->watch = NULL;
+    curl_slist_free_all(flight->headers);
+    explicit_bzero(flight->body, strlen(flight->body)); /* it may be a login */
+    free(flight->body);
+    free(flight->got);
+    free(flight);
+}
+
+/* A watch's lines are taken as they come. */
+static void take_lines(struct flight *flight)
+{
+    char *from = flight->got, *end;
+    size_t left = flight->got_size;
+    pthread_mutex_lock(&flight->etcd->base.mutex);
+    while ((end = memchr(from, '\n', left)) != NULL) {
+        if (flight->queue != NULL && !flight->over)
+            flight->line(flight, from, (size_t)(end - from));
+        left -= (size_t)(end + 1 - from);
+        from = end + 1;
+    }
+    session_unlock(&flight->etcd->base);
+    memmove(flight->got, from, left);
+    flight->got_size = left;
+}
+
+/* libcurl calls it with what has come. Fewer bytes than that end the transfer. */
+static size_t take(char *bytes, size_t one, size_t count, void *arg)
+{
+    struct flight *flight = arg;
+    const size_t size = one * count;
+    if (flight->got_size + size > RESPONSE_MAX)
+        return 0;
+    if (flight->got_size + size > flight->got_room) {
+        size_t room = 2 * (flight->got_size + size);
+        char *grown = realloc(flight->got, room);
+        if (grown == NULL)
+            return 0;
+        flight->got = grown;
+        flight->got_room = room;
+    }
+    memcpy(flight->got + flight->got_size, bytes, size);
+    flight->got_size += size;
+    if (flight->line != NULL)
+        take_lines(flight);
+    return size;
+}
+
+/* libcurl calls it before it sends the request: once. It would send it again if the connection is
+ * closed without a reply; the steps must know of that. */
+static int send_once(void *arg, char *address, char *own, int port, int own_port)
+{
+    struct flight *flight = arg;
+    (void)address, (void)own, (void)port, (void)own_port;
+    if (flight->was_begun)
+        return CURL_PREREQFUNC_ABORT;
+    flight->was_begun = true;
+    return CURL_PREREQFUNC_OK;
+}
+
+static long patience_ms(const struct etcd *etcd)
+{
+    int64_t ms = etcd->base.granted_ms / PATIENCES_PER_LEASE;
+    if (etcd->base.granted_ms == 0 || ms > PATIENCE_MOST_MS)
+        ms = PATIENCE_MOST_MS;
+    ms = max_ns(ms, PATIENCE_LEAST_MS);
+    return (long)(etcd->base.stop ? min_ns(ms, CLOSE_MS) : ms);
+}
+
+static struct curl_slist *header(struct curl_slist *list, const char *text)
+{
+    struct curl_slist *longer = curl_slist_append(list, text);
+    return longer != NULL ? longer : list;
+}
+
+static void set_headers(struct flight *flight)
+{
+    char login[TOKEN_MAX + 32];
+    flight->headers = header(NULL, "Content-Type: application/json");
+    flight->headers = header(flight->headers, "Expect:");
+    if (flight->line != NULL) /* a member without a leader ends it, and is not silent */
+        flight->headers = header(flight->headers, "Grpc-Metadata-hasleader: true");
+    if (flight->etcd->token[0] == '\0')
+        return;
+    snprintf(login, sizeof login, "Authorization: %s", flight->etcd->token);
+    flight->headers = header(flight->headers, login);
+    explicit_bzero(login, sizeof login);
+}
+
+static void set_tls(CURL *easy, const struct etcd_url *url)
+{
+    if (url->ca != NULL) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, url->ca);
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    }
+    if (url->cert != NULL) {
+        curl_easy_setopt(easy, CURLOPT_SSLCERT, url->cert);
+        curl_easy_setopt(easy, CURLOPT_SSLKEY, url->key);
+    }
+}
+
+/* With the mutex. False: out of memory. */
+static bool launch(struct flight *flight)
+{
+    struct etcd *etcd = flight->etcd;
+    CURL *easy = curl_easy_init();
+    char url[512];
+    if (easy == NULL)
+        return false;
+    snprintf(url, sizeof url, "%s%s", etcd->url.endpoints[etcd->endpoint], flight->what);
+    set_headers(flight);
+    curl_easy_setopt(easy, CURLOPT_URL, url);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, flight->body);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* it waits for no look-up of a host */
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, send_once);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, flight);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
+    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, flight->error);
+    curl_easy_setopt(easy, CURLOPT_PRIVATE, flight);
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, patience_ms(etcd));
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, flight->line != NULL ? 0L : patience_ms(etcd));
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    if (etcd->url.tls)
+        set_tls(easy, &etcd->url);
+    if (curl_multi_add_handle(etcd->multi, easy) != CURLM_OK) {
+        curl_easy_cleanup(easy);
+        return false;
+    }
+    TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
+    TAILQ_INSERT_TAIL(&etcd->flying, flight, of_etcd);
+    flight->easy = easy;
+    flight->moves = etcd->moves;
+    etcd->flying_count += flight->line == NULL;
+    etcd->base.commands++;
+    return true;
+}
+
+/* With the mutex. */
+static void launch_all(struct etcd *etcd)
+{
+    struct flight *flight, *next;
+    for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
+        next = TAILQ_NEXT(flight, of_etcd);
+        if (flight->line == NULL && etcd->flying_count >= FLIGHTS_MAX)
+            continue;
+        if (!launch(flight))
+            return; /* once there is memory */
+    }
+}
+
+/* ---- Their ends ------------------------------------------------------------------------------ */
+
+static void read_reply(struct flight *flight, CURLcode code, struct reply *reply)
+{
+    long http = 0, connects = 0;
+    curl_easy_getinfo(flight->easy, CURLINFO_RESPONSE_CODE, &http);
+    curl_easy_getinfo(flight->easy, CURLINFO_NUM_CONNECTS, &connects);
+    flight->etcd->base.connects += (uint64_t)connects;
+    if (code == CURLE_OK)
+        reply_read(reply, http, flight->got != NULL ? flight->got : "", flight->got_size);
+    else
+        reply_none(reply, flight->was_begun ? UNANSWERED : UNDELIVERED,
+                   flight->error[0] != '\0' ? flight->error : curl_easy_strerror(code));
+}
+
+/* With the mutex. */
+static void land(struct flight *flight, CURLcode code)
+{
+    struct etcd *etcd = flight->etcd;
+    struct request *request = flight->request;
+    struct reply reply;
+    read_reply(flight, code, &reply);
+    if (reply.outcome == TOKEN_BAD && etcd->url.user == NULL)
+        reply.outcome = REFUSED;
+    if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
+        etcd_move(etcd, flight->moves, reply.why);
+    if (reply.outcome == TOKEN_BAD) {
+        etcd->token[0] = '\0';
+        etcd->again_ns = mono_ns() + AGAIN_NS;
+    }
+    if (reply.outcome == LEASE_GONE)
+        lease_is_gone(etcd, flight->lease, reply.why);
+    if (request != NULL) {
+        request->in_flight--;
+        if (reply.outcome == UNDELIVERED || reply.outcome == TOKEN_BAD ||
+            reply.outcome == LEASE_GONE)
+            request->sent = flight->was_sent;
+    }
+    flight->landed(flight, &reply);
+    reply_free(&reply);
+    flight_free(flight);
+}
+
+void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
+{
+    struct session *session = &etcd->base;
+    snprintf(session->trouble, sizeof session->trouble, "%s", why);
+    if (moves != etcd->moves)
+        return; /* another request has said so already */
+    etcd->moves++;
+    etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
+    if (++etcd->failures < etcd->url.endpoint_count)
+        return;
+    etcd->failures = 0;
+    etcd->again_ns = mono_ns() + AGAIN_NS;
+    if (session->connected)
+        session_tell(session, true, why);
+    session->connected = false;
+}
+
+void etcd_is_back(struct etcd *etcd)
+{
+    struct session *session = &etcd->base;
+    etcd->failures = 0;
+    if (session->connected)
+        return;
+    session->connected = true;
+    session->trouble[0] = '\0';
+    session_tell(session, false, "connected");
+    session_look(session);
+}
+
+/* ---- The thread ------------------------------------------------------------------------------ */
+
+void etcd_wake(struct session *session)
+{
+    const struct etcd *etcd = etcd_of(session);
+    session->looked = false;
+    if (etcd->runs && !pthread_equal(pthread_self(), etcd->thread))
+        curl_multi_wakeup(etcd->multi);
+}
+
+/* With the mutex at call and return, not in between. True: something has ended. */
+static bool perform(struct etcd *etcd)
+{
+    int running, left;
+    bool ended = false;
+    const CURLMsg *message;
+    session_unlock(&etcd->base);
+    curl_multi_perform(etcd->multi, &running);
+    pthread_mutex_lock(&etcd->base.mutex);
+    while ((message = curl_multi_info_read(etcd->multi, &left)) != NULL) {
+        CURLcode code = message->data.result;
+        struct flight *flight = NULL;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &flight);
+        land(flight, code);
+        ended = true;
+    }
+    return ended;
+}
+
+/* With the mutex. A watch that nobody needs, or that another member is to take over. */
+static void end_the_over(struct etcd *etcd)
+{
+    struct flight *flight, *next;
+    for (flight = TAILQ_FIRST(&etcd->flying); flight != NULL; flight = next) {
+        next = TAILQ_NEXT(flight, of_etcd);
+        if (flight->over)
+            flight_free(flight);
+    }
+    for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
+        next = TAILQ_NEXT(flight, of_etcd);
+        if (flight->over)
+            flight_free(flight);
+    }
+}
+
+/* With the mutex at call and return, not in between. until_ns: CLOCK_MONOTONIC. */
+static void rest(struct etcd *etcd, int64_t until_ns)
+{
+    struct session *session = &etcd->base;
+    int64_t ms = until_ns == INT64_MAX ? POLL_MS_MOST : (until_ns - mono_ns()) / NS_PER_MS + 1;
+    session->looks_ns = until_ns;
+    session_unlock(session);
+    if (ms > 0)
+        curl_multi_poll(etcd->multi, NULL, 0, (int)min_ns(ms, POLL_MS_MOST), NULL);
+    pthread_mutex_lock(&session->mutex);
+}
+
+static void close_all(struct etcd *etcd)
+{
+    int64_t until_ns = mono_deadline_ns(CLOSE_MS);
+    const struct flight *last = etcd->lease != 0 ? lease_revoke(etcd, etcd->lease) : NULL;
+    struct flight *flight;
+    if (last != NULL)
+        launch_all(etcd);
+    while (last != NULL && etcd->lease != 0 && mono_ns() < until_ns)
+        if (!perform(etcd))
+            rest(etcd, until_ns);
+    while ((flight = TAILQ_FIRST(&etcd->flying)) != NULL)
+        flight_free(flight);
+    while ((flight = TAILQ_FIRST(&etcd->waiting)) != NULL)
+        flight_free(flight);
+}
+
+static void *fly(void *arg)
+{
+    struct etcd *etcd = arg;
+    struct session *session = &etcd->base;
+    pthread_mutex_lock(&session->mutex);
+    while (!session->stop) {
+        session->looked = true;
+        int64_t until_ns = min_ns(lease_go(etcd), watches_go(etcd));
+        until_ns = min_ns(until_ns, session_look_at_all(session));
+        end_the_over(etcd);
+        launch_all(etcd);
+        /* What is there is looked at first: curl_multi_poll does not return for it. */
+        bool ended = perform(etcd);
+        if (!ended && session->looked && !session->stop)
+            rest(etcd, until_ns);
+    }
+    close_all(etcd);
+    session_unlock(session);
+    return NULL;
+}
+
+bool etcd_start(struct session *session)
+{
+    struct etcd *etcd = etcd_of(session);
+    if (etcd->runs)
+        return true;
+    if (etcd->multi == NULL)
+        etcd->multi = curl_multi_init();
+    if (etcd->multi == NULL)
+        return false;
+    curl_multi_setopt(etcd->multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT);
+    etcd->runs = thread_begin(&etcd->thread, fly, etcd);
+    return etcd->runs;
+}
+
+void etcd_stop(struct session *session)
+{
+    struct etcd *etcd = etcd_of(session);
+    pthread_mutex_lock(&session->mutex);
+    session->stop = true;
+    etcd_wake(session);
+    session_unlock(session);
+    if (etcd->runs)
+        pthread_join(etcd->thread, NULL);
+    if (etcd->multi != NULL)
+        curl_multi_cleanup(etcd->multi);
+    etcd->multi = NULL;
+}

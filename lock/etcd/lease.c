@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lease's own requests: a login, the grant, keep-alives and what proves them, and the client's
+ * own key.
+ *
+ * The own key, "<root>/clients/<client id>", fences lost requests. A create whose reply was lost may
+ * still be carried out, at any later time: by a member that was frozen, for instance. So each create
+ * compares the number of the own key's latest change. After a lost reply the own key is written
+ * anew, and from then on the lost create can do nothing.
+ */
+#include "etcd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BEATS_PER_LEASE 6
+#define REFUSED_AGAIN_NS NS_PER_S
+
+struct key lease_own_key(const struct etcd *etcd, char path[PATH_MAX_BYTES])
+{
+    snprintf(path, PATH_MAX_BYTES, "%s" CLIENTS "/", etcd->base.root);
+    return (struct key){path, etcd->base.client->id};
+}
+
+void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struct reply *reply)
+{
+    etcd_is_back(etcd);
+    if (flight->lease == etcd->lease && etcd->lease != 0 &&
+        lease_proof_confirmed(&etcd->proof, flight->sent_ns, reply->by))
+        session_counts(&etcd->base, etcd->proof.counts_ns);
+}
+
+void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why)
+{
+    if (lease == 0 || lease != etcd->lease)
+        return;
+    etcd->lease = etcd->guard = 0;
+    etcd->base.connected = false;
+    session_tell(&etcd->base, true, why);
+    session_expired(&etcd->base);
+    session_look(&etcd->base);
+}
+
+/* ---- What is asked for ----------------------------------------------------------------------- */
+
+/* Nobody is let in, as it is: all who wait are told why. */
+static void refuse_all(struct etcd *etcd, const char *why)
+{
+    struct session *session = &etcd->base;
+    struct request *request, *next;
+    etcd->again_ns = mono_ns() + REFUSED_AGAIN_NS;
+    snprintf(session->trouble, sizeof session->trouble, "%s", why);
+    for (request = TAILQ_FIRST(&session->requests); request != NULL; request = next) {
+        next = TAILQ_NEXT(request, of_session);
+        if (request_is_wanted(request) && request->in_flight == 0)
+            request_answer(request, fail(request->sent ? DLOCK_UNKNOWN : DLOCK_REFUSED, "%s: %s",
+                                         session->name, why));
+    }
+}
+
+/* Each of the lease's own requests ends with it. False: it was not answered. */
+static bool has_landed(struct etcd *etcd, const struct reply *reply)
+{
+    etcd->asking = false;
+    session_look(&etcd->base);
+    if (reply->outcome == REFUSED)
+        refuse_all(etcd, reply->why);
+    return reply->outcome == ANSWERED;
+}
+
+static void has_token(struct flight *flight, const struct reply *reply)
+{
+    struct etcd *etcd = flight->etcd;
+    if (has_landed(etcd, reply))
+        snprintf(etcd->token, sizeof etcd->token, "%s", json_text(reply->json, "token"));
+}
+
+static struct flight *authenticate(struct etcd *etcd)
+{
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"name\":");
+    body_quote(&body, etcd->url.user);
+    body_add(&body, ",\"password\":");
+    body_quote(&body, etcd->url.password);
+    body_add(&body, "}");
+    return flight_begin(etcd, "/v3/auth/authenticate", &body, has_token);
+}
+
+static void is_granted(struct flight *flight, const struct reply *reply)
+{
+    struct etcd *etcd = flight->etcd;
+    struct session *session = &etcd->base;
+    if (!has_landed(etcd, reply))
+        return;
+    etcd->lease = json_number(reply->json, "ID");
+    session->granted_ms = (int64_t)json_number(reply->json, "TTL") * 1000;
+    session->identity.text[0] = '\0';
+    etcd->guard = 0;
+    etcd->beat_ns = flight->sent_ns;
+    lease_proof_begin(&etcd->proof, flight->sent_ns);
+    session->counts_ns = flight->sent_ns;
+    etcd_is_back(etcd);
+}
+
+static struct flight *grant(struct etcd *etcd)
+{
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"TTL\":\"%lld\"}", (long long)(etcd->base.asked_ms + 999) / 1000);
+    return flight_begin(etcd, "/v3/lease/grant", &body, is_granted);
+}
+
+static void is_proven(struct flight *flight, const struct reply *reply)
+{
+    if (has_landed(flight->etcd, reply))
+        lease_confirmed(flight->etcd, flight, reply);
+}
+
+/* A linearizable read, of a key that a user of the library may read. */
+static struct flight *prove(struct etcd *etcd)
+{
+    char path[PATH_MAX_BYTES];
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{");
+    body_key(&body, lease_own_key(etcd, path));
+    body_add(&body, ",\"keys_only\":true}");
+    return flight_begin(etcd, "/v3/kv/range", &body, is_proven);
+}
+
+static void is_kept_alive(struct flight *flight, const struct reply *reply)
+{
+    struct etcd *etcd = flight->etcd;
+    if (!has_landed(etcd, reply) || flight->lease != etcd->lease)
+        return;
+    if (json_number(reply->json, "TTL") == 0) {
+        /* A leader that has just begun may not know the lease yet: then its keys are in the way. */
+        lease_revoke(etcd, etcd->lease);
+        lease_is_gone(etcd, etcd->lease, "the lease has ended");
+        return;
+    }
+    lease_proof_renewed(&etcd->proof, flight->sent_ns, boot_ns(), reply->by);
+    etcd->asking = prove(etcd) != NULL;
+}
+
+static struct flight *keep_alive(struct etcd *etcd)
+{
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"ID\":\"%llu\"}", (unsigned long long)etcd->lease);
+    etcd->beat_now = false;
+    etcd->beat_ns = boot_ns();
+    return flight_begin(etcd, "/v3/lease/keepalive", &body, is_kept_alive);
+}
+
+static void is_revoked(struct flight *flight, const struct reply *reply)
+{
+    struct etcd *etcd = flight->etcd;
+    (void)reply;
+    if (flight->lease == etcd->lease)
+        etcd->lease = 0;
+}
+
+struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
+{
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"ID\":\"%llu\"}", (unsigned long long)lease);
+    return flight_begin(etcd, "/v3/lease/revoke", &body, is_revoked);
+}
+
+/* ---- The own key ----------------------------------------------------------------------------- */
+
+static void is_guarded(struct flight *flight, const struct reply *reply)
+{
+    struct etcd *etcd = flight->etcd;
+    etcd->guarding = false;
+    session_look(&etcd->base); /* what waits for it goes on, or it is written again */
+    if (reply->outcome == REFUSED)
+        refuse_all(etcd, reply->why);
+    if (reply->outcome != ANSWERED || flight->lease != etcd->lease)
+        return;
+    etcd->guard = reply->revision;
+    lease_confirmed(etcd, flight, reply);
+}
+
+bool lease_guards(struct etcd *etcd)
+{
+    char path[PATH_MAX_BYTES];
+    struct body body;
+    if (etcd->guard != 0 || etcd->guarding || mono_ns() < etcd->again_ns)
+        return etcd->guard != 0;
+    body_begin(&body);
+    body_add(&body, "{");
+    body_key(&body, lease_own_key(etcd, path));
+    body_add(&body, ",\"lease\":\"%llu\"}", (unsigned long long)etcd->lease);
+    etcd->guarding = flight_begin(etcd, "/v3/kv/put", &body, is_guarded) != NULL;
+    return false;
+}
+
+/* ---- When ------------------------------------------------------------------------------------ */
+
+static bool is_needed(const struct etcd *etcd)
+{
+    const struct queue *queue;
+    if (etcd->base.open_locks > 0 || !TAILQ_EMPTY(&etcd->base.requests))
+        return true;
+    LIST_FOREACH(queue, &etcd->base.queues, of_session)
+        if (!LIST_EMPTY(&queue->places))
+            return true;
+    return false;
+}
+
+int64_t lease_go(struct etcd *etcd)
+{
+    struct flight *flight = NULL;
+    int64_t now_ns = boot_ns(), pause_ns = etcd->base.granted_ms * NS_PER_MS / BEATS_PER_LEASE;
+    int64_t beats_ns = etcd->base.connected && !etcd->beat_now ? etcd->beat_ns + pause_ns : now_ns;
+    if (etcd->asking || !is_needed(etcd))
+        return INT64_MAX;
+    if (mono_ns() < etcd->again_ns)
+        return etcd->again_ns;
+    if (etcd->url.user != NULL && etcd->token[0] == '\0')
+        flight = authenticate(etcd);
+    else if (etcd->lease == 0)
+        flight = grant(etcd);
+    else if (now_ns < beats_ns)
+        return mono_ns() + beats_ns - now_ns;
+    else
+        flight = keep_alive(etcd);
+    etcd->asking = flight != NULL;
+    return flight != NULL ? INT64_MAX : mono_ns() + AGAIN_NS; /* without memory */
+}

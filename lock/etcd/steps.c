@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The steps of a request: each sends something to etcd, and the request goes on when that is
+ * answered. If there was no answer, it begins anew: it finds its key again by the owner's name.
+ *     ACQUIRE  create, and read the key before; the first holds, others watch
+ *     LET_GO   delete
+ *     WATCH    read the own key
+ *     EXTEND   the same, once a keep-alive is proven that was sent later
+ *     LOOK     read the first key
+ *     BREAK    read the first key; delete it
+ * The order in a queue is that of the keys' create revisions, which are also the tokens. Each
+ * transaction is linearizable. The session's mutex is held throughout.
+ */
+#include "etcd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Keys, and requests ---------------------------------------------------------------------- */
+
+static const char *path_of(const struct queue *queue, char path[])
+{
+    snprintf(path, PATH_MAX_BYTES, "%s/", queue->path);
+    return path;
+}
+
+static struct etcd_place *etcd_place_of(const struct request *request)
+{
+    return (struct etcd_place *)place_of(request->queue, request->owner);
+}
+
+/* The request is under way, from here to `landed`. */
+static void fly(struct request *request, const char *what, struct body *body,
+                void (*landed)(struct flight *flight, const struct reply *reply))
+{
+    struct flight *flight = flight_begin(etcd_of_request(request), what, body, landed);
+    if (flight == NULL)
+        return; /* it is begun again */
+    flight->request = request;
+    flight->was_sent = request->sent;
+    request->sent_ns = flight->sent_ns;
+    request->sent = true;
+    request->in_flight++;
+}
+
+static void refused(struct request *request, const struct reply *reply)
+{
+    request_answer(request, fail(DLOCK_REFUSED, "%s: %s", request->queue->session->name,
+                                 reply->why));
+}
+
+/* True: the request's answer is here. Otherwise that was the end: it is begun again, or nobody
+ * waits for it. */
+static bool has_answer(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    if (reply->outcome == ANSWERED)
+        lease_confirmed(flight->etcd, flight, reply);
+    if (!request_is_wanted(request)) {
+        request_settle(request);
+        return false;
+    }
+    if (reply->outcome == REFUSED)
+        refused(request, reply);
+    else if (reply->outcome != ANSWERED)
+        session_look(&flight->etcd->base);
+    return reply->outcome == ANSWERED;
+}
+
+/* The operations of transactions. */
+
+static void add_own_range(struct body *body, const struct request *request)
+{
+    char path[PATH_MAX_BYTES];
+    body_add(body, "{\"request_range\":{");
+    body_key(body, (struct key){path_of(request->queue, path), request->owner});
+    body_add(body, "}}");
+}
+
+/* The latest key in the queue, created at most at that revision; 0: any. */
+static void add_latest(struct body *body, const struct request *request, uint64_t revision)
+{
+    char path[PATH_MAX_BYTES];
+    body_add(body, "{\"request_range\":{");
+    body_prefix(body, (struct key){path_of(request->queue, path), ""});
+    body_add(body, ",\"sort_order\":\"DESCEND\",\"sort_target\":\"CREATE\",\"limit\":\"1\","
+                   "\"keys_only\":true");
+    if (revision != 0)
+        body_add(body, ",\"max_create_revision\":\"%llu\"", (unsigned long long)revision);
+    body_add(body, "}}");
+}
+
+static void add_first(struct body *body, const struct request *request)
+{
+    char path[PATH_MAX_BYTES];
+    body_prefix(body, (struct key){path_of(request->queue, path), ""});
+    body_add(body, ",\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",\"limit\":\"1\","
+                   "\"keys_only\":true");
+}
+
+/* ---- Acquire: the first ---------------------------------------------------------------------- */
+
+static void is_identity_read(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    struct session *session = request->queue->session;
+    char text[sizeof session->identity.text];
+    if (!has_answer(flight, reply))
+        return;
+    if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) || text[0] == '\0') {
+        request_answer(request, fail(DLOCK_REFUSED,
+                                     "%s: the value of '%s" IDENTITY "' is not one of this library",
+                                     session->name, session->root));
+        return;
+    }
+    strcpy(session->identity.text, text);
+    etcd_go(request);
+}
+
+/* The first client that asks creates the key. All later ones read the same value. */
+static void read_identity(struct request *request)
+{
+    const struct session *session = request->queue->session;
+    const struct key key = {session->root, IDENTITY};
+    char value[IDENTITY_TEXT_MAX];
+    struct body body;
+    if (!claim_draws_identity(value)) {
+        request_answer(request, fail(DLOCK_NO_MEMORY, "the system gives no random bytes"));
+        return;
+    }
+    body_begin(&body);
+    body_add(&body, "{\"compare\":[");
+    body_compare(&body, key, "CREATE", 0);
+    body_add(&body, "],\"success\":[{\"request_put\":{");
+    body_key(&body, key);
+    body_add(&body, ",");
+    body_value(&body, value);
+    body_add(&body, "}},{\"request_range\":{");
+    body_key(&body, key);
+    body_add(&body, "}}],\"failure\":[{\"request_range\":{");
+    body_key(&body, key);
+    body_add(&body, "}}]}");
+    fly(request, "/v3/kv/txn", &body, is_identity_read);
+}
+
+/* It needs the identity of the servers' data, and a proof that its lease lives. */
+static void is_first(struct request *request, struct etcd_place *place)
+{
+    const struct session *session = request->queue->session;
+    place->is_first = true;
+    place->base.before[0] = '\0';
+    if (request->exchange->hold->wants_identity && session->identity.text[0] == '\0') {
+        read_identity(request);
+    } else if (session_valid_until(session) <= boot_ns()) {
+        request->first = true; /* session_counts goes on with it */
+        etcd_of_request(request)->beat_now = true;
+        session_look(request->queue->session);
+    } else if (claim_is_granted(request, &place->base)) {
+        place->held_ns = mono_ns();
+        session_look(request->queue->session);
+    }
+}
+
+/* ---- Acquire: its key ------------------------------------------------------------------------ */
+
+/* It exists at that revision, and `before` is before it. */
+static void is_placed(struct request *request, struct etcd_place *place, const struct found *before,
+                      uint64_t revision)
+{
+    const struct etcd_queue *queue = (const struct etcd_queue *)request->queue;
+    place->seen = revision;
+    if (!before->exists) {
+        is_first(request, place);
+    } else if (queue->heard > revision) {
+        etcd_go(request); /* its end may have been told before it was known */
+    } else {
+        snprintf(place->base.before, sizeof place->base.before, "%s", before->node);
+        claim_is_busy(request);
+        session_look(request->queue->session);
+    }
+}
+
+static void is_own(struct place *place, uint64_t number)
+{
+    snprintf(place->node, sizeof place->node, "%s", place->owner);
+    place->number = number;
+    place->doubtful = false;
+}
+
+/* Somebody else's, or of a lease that the client has lost: it is in the way. */
+static void is_removed(struct flight *flight, const struct reply *reply)
+{
+    if (has_answer(flight, reply))
+        etcd_go(flight->request);
+}
+
+static void remove_old(struct request *request, const struct found *old)
+{
+    char path[PATH_MAX_BYTES];
+    const struct key key = {path_of(request->queue, path), request->owner};
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"compare\":[");
+    body_compare(&body, key, "CREATE", old->created);
+    body_add(&body, "],\"success\":[{\"request_delete_range\":{");
+    body_key(&body, key);
+    body_add(&body, "}}]}");
+    fly(request, "/v3/kv/txn", &body, is_removed);
+}
+
+/* What is known of the key now, whether or not somebody still waits for it. */
+static void note_created(const struct flight *flight, const struct reply *reply,
+                         struct etcd_place *place)
+{
+    struct etcd *etcd = flight->etcd;
+    char path[PATH_MAX_BYTES];
+    if (reply->outcome == UNANSWERED && flight->guard == etcd->guard)
+        etcd->guard = 0; /* it can do nothing once the own key is written anew */
+    if (reply->outcome == UNANSWERED || place == NULL)
+        return;
+    if (place->guard == flight->guard)
+        place->base.doubtful = false;
+    if (reply->outcome != ANSWERED)
+        return;
+    struct found own = reply_found(reply, 0, path_of(flight->request->queue, path));
+    if (reply->succeeded)
+        is_own(&place->base, reply->revision);
+    else if (own.exists && own.lease == etcd->lease)
+        is_own(&place->base, own.created); /* an earlier create was carried out */
+}
+
+/* It was there already, perhaps of a lease that the client has lost; or the own key has changed. */
+static void is_not_created(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    struct etcd *etcd = flight->etcd;
+    char path[PATH_MAX_BYTES];
+    struct found own = reply_found(reply, 0, path_of(request->queue, path));
+    struct key own_key = lease_own_key(etcd, path);
+    struct found guard = reply_found(reply, 1, own_key.path);
+    if (own.exists && own.lease != etcd->lease) {
+        remove_old(request, &own);
+        return;
+    }
+    if (!own.exists && flight->guard == etcd->guard)
+        etcd->guard = guard.exists && guard.changed > etcd->guard ? guard.changed : 0;
+    etcd_go(request);
+}
+
+static void is_created(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    struct etcd_place *place = etcd_place_of(request);
+    char path[PATH_MAX_BYTES];
+    note_created(flight, reply, place);
+    if (!has_answer(flight, reply))
+        return;
+    if (place == NULL) {
+        etcd_go(request); /* its lease has ended meanwhile */
+    } else if (reply->succeeded) {
+        struct found before = reply_found(reply, 0, path_of(request->queue, path));
+        is_placed(request, place, &before, reply->revision);
+    } else {
+        is_not_created(flight, reply);
+    }
+}
+
+/* The latest key, just before the own one is created, is the one before it. */
+static void create(struct request *request, struct etcd_place *place)
+{
+    struct etcd *etcd = etcd_of_request(request);
+    char path[PATH_MAX_BYTES], own[PATH_MAX_BYTES];
+    const struct key key = {path_of(request->queue, path), request->owner};
+    const struct key guard = lease_own_key(etcd, own);
+    struct body body;
+    if (place->base.doubtful && place->guard == etcd->guard)
+        etcd->guard = 0; /* the earlier create could still be carried out after this one's end */
+    if (!lease_guards(etcd))
+        return;
+    body_begin(&body);
+    body_add(&body, "{\"compare\":[");
+    body_compare(&body, key, "CREATE", 0);
+    body_add(&body, ",");
+    body_compare(&body, guard, "MOD", etcd->guard);
+    body_add(&body, "],\"success\":[");
+    add_latest(&body, request, 0);
+    body_add(&body, ",{\"request_put\":{");
+    body_key(&body, key);
+    body_add(&body, ",\"lease\":\"%llu\"}}],\"failure\":[", (unsigned long long)etcd->lease);
+    add_own_range(&body, request);
+    body_add(&body, ",{\"request_range\":{");
+    body_key(&body, guard);
+    body_add(&body, "}}]}");
+    place->base.doubtful = true;
+    place->guard = etcd->guard;
+    fly(request, "/v3/kv/txn", &body, is_created);
+}
+
+/* ---- Reading the own key --------------------------------------------------------------------- */
+
+static void own_is_read(struct request *request, bool exists)
+{
+    struct place *place = place_of(request->queue, request->owner);
+    switch (request->what) {
+    case WATCH:
+        if (!exists && place != NULL)
+            session_node_is_gone(request->queue, request->owner, UINT64_MAX);
+        request_answer(request, DLOCK_OK);
+        break;
+    case EXTEND:
+        if (exists) {
+            request->call->counts_ns = request->queue->session->counts_ns;
+            request_answer(request, DLOCK_OK);
+        } else {
+            claim_is_lost(request, place);
+        }
+        break;
+    default: /* a nested acquire */
+        if (exists && claim_still_holds(request, place))
+            claim_is_granted(request, place);
+        else
+            request_answer(request, fail(DLOCK_BUSY, "its owner no longer has the lock"));
+    }
+}
+
+static void is_read(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    struct etcd_place *place = etcd_place_of(request);
+    char path[PATH_MAX_BYTES];
+    if (!has_answer(flight, reply))
+        return;
+    struct found own = reply_found(reply, 0, path_of(request->queue, path));
+    struct found before = reply_found(reply, 1, path);
+    bool exists = own.exists && own.lease == flight->etcd->lease && place != NULL &&
+                  (place->base.number == 0 || place->base.number == own.created);
+    if (exists)
+        place->seen = reply->revision;
+    if (exists && place->base.number == 0)
+        is_own(&place->base, own.created);
+    if (request->what == ACQUIRE && request->exchange->hold->depth == 1) {
+        if (exists) {
+            is_placed(request, place, &before, reply->revision);
+            return;
+        }
+        if (place != NULL) { /* it was deleted: another one is created */
+            place->base.node[0] = '\0';
+            place->base.number = 0;
+            place->is_first = place->base.doubtful = false;
+        }
+        etcd_go(request);
+    } else if (request->what == LET_GO) {
+        if (exists)
+            etcd_go(request);
+        else
+            claim_is_gone(request, (struct place *)place, request->repeated);
+    } else {
+        own_is_read(request, exists);
+    }
+}
+
+static void read_own(struct request *request, const struct etcd_place *place)
+{
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"success\":[");
+    add_own_range(&body, request);
+    if (place->base.number != 0) {
+        body_add(&body, ",");
+        add_latest(&body, request, place->base.number - 1);
+    }
+    body_add(&body, "]}");
+    fly(request, "/v3/kv/txn", &body, is_read);
+}
+
+/* ---- Letting go ------------------------------------------------------------------------------ */
+
+/* The next one is this client's: it need not ask again. */
+static void first_is(struct queue *queue, const struct found *first, uint64_t revision)
+{
+    struct etcd_place *place = (struct etcd_place *)place_of(queue, first->node);
+    char before[NODE_MAX];
+    if (place == NULL || place->base.number != first->created || place->base.leaving)
+        return;
+    place->is_first = true;
+    place->seen = revision;
+    strcpy(before, place->base.before);
+    if (before[0] != '\0')
+        session_node_is_gone(queue, before, 0);
+}
+
+static void is_deleted(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    struct queue *queue = request->queue;
+    struct place *place = place_of(queue, request->owner);
+    char path[PATH_MAX_BYTES];
+    struct found own = reply_found(reply, reply->succeeded ? -1 : 0, path_of(queue, path));
+    bool other = own.exists && own.lease == flight->etcd->lease && place != NULL;
+    request->repeated |= reply->outcome == UNANSWERED;
+    if (other)
+        is_own(place, own.created); /* it was created once more: that one is deleted next */
+    else if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
+        claim_forget(request, place);
+    if (reply->outcome == ANSWERED && reply->succeeded) {
+        struct found first = reply_found(reply, 1, path);
+        if (first.exists)
+            first_is(queue, &first, reply->revision);
+        session_node_is_gone(queue, request->owner, 0);
+    }
+    if (!has_answer(flight, reply))
+        return;
+    if (other)
+        etcd_go(request);
+    else
+        claim_is_gone(request, place, reply->succeeded || request->repeated);
+}
+
+/* A release of before can't delete a newer key. */
+static void delete_own(struct request *request, const struct etcd_place *place)
+{
+    char path[PATH_MAX_BYTES];
+    const struct key key = {path_of(request->queue, path), request->owner};
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"compare\":[");
+    body_compare(&body, key, "CREATE", place->base.number);
+    body_add(&body, "],\"success\":[{\"request_delete_range\":{");
+    body_key(&body, key);
+    body_add(&body, "}},{\"request_range\":{");
+    add_first(&body, request);
+    body_add(&body, "}}],\"failure\":[");
+    add_own_range(&body, request);
+    body_add(&body, "]}");
+    fly(request, "/v3/kv/txn", &body, is_deleted);
+    if (request->exchange != NULL)
+        request->exchange->sent_ns = request->sent_ns;
+}
+
+static void let_go(struct request *request, struct etcd_place *place)
+{
+    struct etcd *etcd = etcd_of_request(request);
+    if (!claim_lets_go(request, (struct place *)place))
+        return;
+    if (place->base.number != 0) {
+        delete_own(request, place);
+        return;
+    }
+    if (!place->base.doubtful) {
+        claim_is_gone(request, &place->base, true); /* it was never created */
+        return;
+    }
+    if (etcd->guard == place->guard)
+        etcd->guard = 0; /* or it could still be created */
+    if (lease_guards(etcd))
+        read_own(request, place);
+}
+
+/* ---- Looking --------------------------------------------------------------------------------- */
+
+/* It is deleted once: which is the first after a lost answer is another. */
+static void is_broken(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    if (reply->outcome == UNANSWERED && request_is_wanted(request))
+        request_answer(request, fail(DLOCK_UNKNOWN, "%s: %s", request->queue->session->name,
+                                     reply->why));
+    else if (has_answer(flight, reply))
+        request_answer(request, DLOCK_OK);
+}
+
+static void break_first(struct request *request, const struct found *first)
+{
+    char path[PATH_MAX_BYTES];
+    const struct key key = {path_of(request->queue, path), first->node};
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"compare\":[");
+    body_compare(&body, key, "CREATE", first->created);
+    body_add(&body, "],\"success\":[{\"request_delete_range\":{");
+    body_key(&body, key);
+    body_add(&body, "}}]}");
+    fly(request, "/v3/kv/txn", &body, is_broken);
+}
+
+static void is_looked_at(struct flight *flight, const struct reply *reply)
+{
+    struct request *request = flight->request;
+    char path[PATH_MAX_BYTES];
+    if (!has_answer(flight, reply))
+        return;
+    struct found first = reply_found(reply, -1, path_of(request->queue, path));
+    struct look *look = request->call->look;
+    if (first.exists) {
+        look->holder.held = true;
+        look->holder.ttl_ms = -1; /* as long as its lease */
+        snprintf(look->holder.owner, sizeof look->holder.owner, "%s", first.node);
+    }
+    if (request->what == BREAK && first.exists)
+        break_first(request, &first);
+    else
+        request_answer(request, DLOCK_OK);
+}
+
+static void look(struct request *request)
+{
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{");
+    add_first(&body, request);
+    body_add(&body, "}");
+    fly(request, "/v3/kv/range", &body, is_looked_at);
+}
+
+/* ---- The first step -------------------------------------------------------------------------- */
+
+static void acquire(struct request *request)
+{
+    struct place *base = claim_begins(request);
+    struct etcd_place *place = (struct etcd_place *)base;
+    if (base == NULL)
+        return;
+    if (request->exchange->hold->depth > 1) {
+        read_own(request, place);
+    } else if (base->number == 0) {
+        create(request, place);
+    } else if (place->is_first) {
+        request->sent_ns = boot_ns();
+        is_first(request, place);
+    } else {
+        read_own(request, place);
+    }
+}
+
+/* From a keep-alive that was sent after the request. */
+static void extend(struct request *request, struct etcd_place *place)
+{
+    struct etcd *etcd = etcd_of_request(request);
+    if (place == NULL || !place->base.holds || place->base.lost) {
+        claim_is_lost(request, (struct place *)place);
+        return;
+    }
+    if (request->sent_ns == 0)
+        request->sent_ns = boot_ns();
+    request->first = etcd->base.counts_ns < request->sent_ns;
+    if (!request->first) {
+        read_own(request, place);
+        return;
+    }
+    etcd->beat_now = true;
+    session_look(&etcd->base);
+}
+
+void etcd_go(struct request *request)
+{
+    struct etcd_place *place = etcd_place_of(request);
+    if (!lease_lets_in(etcd_of_request(request)))
+        return;
+    switch (request->what) {
+    case ACQUIRE:
+        acquire(request);
+        break;
+    case LET_GO:
+        let_go(request, place);
+        break;
+    case WATCH:
+        if (place != NULL && place->base.holds && !place->base.leaving && !place->base.lost)
+            read_own(request, place);
+        else
+            request_answer(request, DLOCK_OK);
+        break;
+    case EXTEND:
+        extend(request, place);
+        break;
+    default:
+        look(request);
+    }
+}

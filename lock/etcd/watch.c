@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Watches: one for each lock that needs it, of the deletes in its queue. A waiter needs it, and a
+ * hold that lasts longer than a moment. It begins at the revision that its places are known
+ * from, so that nothing is missed. If that revision was compacted, the places are looked at anew.
+ */
+#include "etcd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HELD_NS (100 * NS_PER_MS) /* a hold that is released sooner needs no watch */
+#define UNUSED_NS (5 * (int64_t)NS_PER_S) /* a watch that nobody needed for so long is ended */
+
+static struct etcd_queue *queue_of(struct queue *queue)
+{
+    return (struct etcd_queue *)queue;
+}
+
+static struct key prefix_of(const struct queue *queue, char path[PATH_MAX_BYTES])
+{
+    snprintf(path, PATH_MAX_BYTES, "%s/", queue->path);
+    return (struct key){path, ""};
+}
+
+/* ---- What it tells --------------------------------------------------------------------------- */
+
+static void own_is_gone(struct queue *queue, const char *node, uint64_t revision)
+{
+    struct etcd_place *place = (struct etcd_place *)place_of(queue, node);
+    if (place == NULL || place->base.holds || place->base.number >= revision)
+        return;
+    place->is_first = false; /* it asks again, and gets another place */
+    place->base.node[0] = '\0';
+    place->base.number = 0;
+    if (queue->lock == NULL)
+        return;
+    pthread_mutex_lock(&queue->lock->client->loop.mutex);
+    wait_wake_owner(queue->lock, place->base.owner);
+    pthread_mutex_unlock(&queue->lock->client->loop.mutex);
+}
+
+static void take_event(struct etcd_queue *queue, const cJSON *event)
+{
+    char path[PATH_MAX_BYTES], node[NODE_MAX];
+    const cJSON *kv = cJSON_GetObjectItemCaseSensitive(event, "kv");
+    uint64_t revision = json_number(kv, "mod_revision");
+    if (strcmp(json_text(event, "type"), "DELETE") != 0)
+        return;
+    json_node(kv, prefix_of(&queue->base, path).path, node, sizeof node);
+    if (revision > queue->heard)
+        queue->heard = revision;
+    own_is_gone(&queue->base, node, revision);
+    session_node_is_gone(&queue->base, node, revision);
+}
+
+/* It may have missed something: waiters ask again, and holds are looked at. */
+static void look_anew(struct etcd_queue *queue)
+{
+    struct place *place;
+    queue->heard = 0;
+    LIST_FOREACH(place, &queue->base.places, of_queue) {
+        struct request *request;
+        ((struct etcd_place *)place)->seen = 0;
+        place->before[0] = '\0';
+        if (place->holds && !place->leaving &&
+            (request = request_new(&queue->base, WATCH, place->owner)) != NULL) {
+            request->unasked = true;
+            etcd_go(request);
+        }
+    }
+    if (queue->base.lock == NULL)
+        return;
+    pthread_mutex_lock(&queue->base.lock->client->loop.mutex);
+    wait_wake(queue->base.lock, WAKE_ALL);
+    pthread_mutex_unlock(&queue->base.lock->client->loop.mutex);
+}
+
+static void take_line(struct flight *flight, const char *text, size_t size)
+{
+    struct etcd_queue *queue = flight->queue;
+    struct reply reply;
+    const cJSON *event;
+    reply_read(&reply, 200, text, size);
+    if (reply.outcome != ANSWERED) {
+        if (reply.outcome == TOKEN_BAD)
+            flight->etcd->token[0] = '\0';
+        else if (reply.outcome == UNANSWERED)
+            etcd_move(flight->etcd, flight->moves, reply.why);
+        flight->over = true;
+    } else if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply.json, "canceled"))) {
+        if (json_number(reply.json, "compact_revision") != 0)
+            look_anew(queue);
+        flight->over = true;
+    } else {
+        cJSON_ArrayForEach(event, cJSON_GetObjectItemCaseSensitive(reply.json, "events"))
+            take_event(queue, event);
+    }
+    reply_free(&reply);
+    if (!flight->over)
+        return;
+    queue->watch = NULL;
+    flight->queue = NULL;
+    queue->again_ns = mono_ns() + AGAIN_NS;
+    session_look(&flight->etcd->base);
+}
+
+static void has_ended(struct flight *flight, const struct reply *reply)
+{
+    struct etcd_queue *queue = flight->queue;
+    if (queue == NULL)
+        return;
+    queue->watch = NULL;
+    queue->again_ns = mono_ns() + (reply->outcome == REFUSED ? NS_PER_S : AGAIN_NS);
+    if (flight->got_size > RESPONSE_MAX / 2) /* a line that was too long */
+        look_anew(queue);
+}
+
+/* ---- When ------------------------------------------------------------------------------------ */
+
+static void watch_end(struct etcd_queue *queue)
+{
+    queue->watch->over = true; /* the client's thread ends it */
+    queue->watch->queue = NULL;
+    queue->watch = NULL;
+    session_look(queue->base.session);
+}
+
+void watch_forget(struct queue *queue)
+{
+    if (queue_of(queue)->watch != NULL)
+        watch_end(queue_of(queue));
+}
+
+/* It begins with what is known already. A later revision would be right, too; but if just that one
+ * was compacted, older versions of etcd leave its deletes out without a word. */
+static void watch_begin(struct etcd *etcd, struct etcd_queue *queue)
+{
+    char path[PATH_MAX_BYTES];
+    struct body body;
+    body_begin(&body);
+    body_add(&body, "{\"create_request\":{");
+    body_prefix(&body, prefix_of(&queue->base, path));
+    body_add(&body, ",\"start_revision\":\"%llu\",\"filters\":[\"NOPUT\"]}}",
+             (unsigned long long)queue->heard);
+    queue->watch = flight_begin(etcd, "/v3/watch", &body, has_ended);
+    if (queue->watch == NULL)
+        return;
+    queue->watch->line = take_line;
+    queue->watch->queue = queue;
+}
+
+/* CLOCK_MONOTONIC: when the queue needs a watch; INT64_MAX: it does not. *seen: since when. */
+static int64_t needed_ns(const struct etcd_queue *queue, uint64_t *seen)
+{
+    const struct place *base;
+    int64_t soonest_ns = INT64_MAX;
+    LIST_FOREACH(base, &queue->base.places, of_queue) {
+        const struct etcd_place *place = (const struct etcd_place *)base;
+        if (base->lost || base->leaving || place->seen == 0)
+            continue;
+        *seen = place->seen < *seen ? place->seen : *seen;
+        if (base->holds)
+            soonest_ns = min_ns(soonest_ns, place->held_ns + HELD_NS);
+        else if (base->before[0] != '\0')
+            soonest_ns = 0;
+    }
+    return soonest_ns;
+}
+
+static int64_t look_at(struct etcd *etcd, struct etcd_queue *queue, int64_t now_ns)
+{
+    uint64_t seen = UINT64_MAX;
+    int64_t needs_ns = needed_ns(queue, &seen);
+    if (needs_ns <= now_ns)
+        queue->wanted_ns = now_ns;
+    if (queue->watch != NULL) {
+        bool is_old = queue->watch->easy != NULL && queue->watch->moves != etcd->moves;
+        bool is_unused = now_ns - queue->wanted_ns > UNUSED_NS;
+        if (is_old || is_unused)
+            watch_end(queue);
+        if (is_unused)
+            queue->heard = 0;
+        return queue->watch != NULL ? queue->wanted_ns + UNUSED_NS + NS_PER_MS : now_ns;
+    }
+    if (needs_ns > now_ns || !lease_lets_in(etcd))
+        return needs_ns > now_ns ? needs_ns : INT64_MAX;
+    if (now_ns < queue->again_ns)
+        return queue->again_ns;
+    if (queue->heard == 0)
+        queue->heard = seen;
+    watch_begin(etcd, queue);
+    return queue->watch != NULL ? INT64_MAX : now_ns + AGAIN_NS;
+}
+
+int64_t watches_go(struct etcd *etcd)
+{
+    struct queue *queue;
+    int64_t now_ns = mono_ns(), soonest_ns = INT64_MAX;
+    LIST_FOREACH(queue, &etcd->base.queues, of_session)
+        soonest_ns = min_ns(soonest_ns, look_at(etcd, queue_of(queue), now_ns));
+    return soonest_ns;
+}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An etcd cluster of one's own: three processes on free ports. The links between them can be cut without a word."""
+import contextlib
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import threading
+import urllib.request
+
+from ports import free_ports
+from waiting import wait_until
+
+START_S = 60
+
+
+def connections(column, port):
+    """The inode of each connection of this machine with that port at that end: 1 its own, 2 the other one."""
+    lines = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [fields[9] for fields in lines if fields[column] == f"0100007F:{port:04X}"]
+
+
+def has_socket(pid, inode):
+    with contextlib.suppress(OSError):
+        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(fd.readlink()) == f"socket:[{inode}]":
+                    return True
+    return False
+
+
+class Relay:
+    """A member's port for the others: each connection of theirs goes on as long as the two are not cut off."""
+
+    def __init__(self, cluster, member):
+        self.cluster, self.member = cluster, member
+        self.listener = socket.create_server(("127.0.0.1", member.relay_port))
+        self.sockets = [self.listener]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            self.sockets.append(near)
+            threading.Thread(target=self.connect, args=(near,), daemon=True).start()
+
+    def connect(self, near):
+        try:
+            link = self.cluster.link(self.source(near), self.member)
+            link.wait()  # it was accepted, and nobody answers
+            far = socket.create_connection(("127.0.0.1", self.member.peer_port))
+        except OSError:
+            near.close()
+            return
+        self.sockets.append(far)
+        for one, other in ((near, far), (far, near)):
+            threading.Thread(target=self.carry, args=(one, other, link), daemon=True).start()
+
+    def source(self, near):
+        """The member whose socket has that port."""
+        for inode in connections(1, near.getpeername()[1]):
+            for member in self.cluster.members:
+                if has_socket(member.process.pid, inode):
+                    return member
+        return self.member  # of a process that has ended
+
+    @staticmethod
+    def carry(one, other, link):
+        with contextlib.suppress(OSError):
+            while (read := one.recv(65536)) and link.wait():
+                other.sendall(read)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        for end in self.sockets:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+class Member:
+    def __init__(self, cluster, number, ports, election_ms):
+        self.cluster, self.number, self.election_ms = cluster, number, election_ms
+        self.client_port, self.peer_port, self.relay_port = ports
+        self.process = None
+
+    def start(self):
+        client, peer = (f"http://127.0.0.1:{port}" for port in (self.client_port, self.peer_port))
+        others = ",".join(f"n{other.number}=http://127.0.0.1:{other.relay_port}" for other in self.cluster.members)
+        with open(self.cluster.folder / f"log{self.number}", "ab") as log:
+            self.process = subprocess.Popen(
+                ["etcd", "--name", f"n{self.number}", "--data-dir", self.cluster.folder / str(self.number),
+                 "--heartbeat-interval", "50", "--election-timeout", str(self.election_ms), "--unsafe-no-fsync",
+                 "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                 "--initial-advertise-peer-urls", f"http://127.0.0.1:{self.relay_port}", "--initial-cluster", others,
+                 "--logger", "zap", "--log-level", "warn"], stdout=log, stderr=log)
+
+    def ask(self, path, **body):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.client_port}{path}", json.dumps(body).encode())
+        return json.load(urllib.request.urlopen(request, timeout=10))
+
+    def status(self):
+        """None: it does not answer, or has no leader."""
+        with contextlib.suppress(OSError):
+            said = self.ask("/v3/maintenance/status")
+            return said if said.get("leader", "0") != "0" else None
+        return None
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Cluster:
+    def __init__(self, folder, election_ms=(500, 500, 500)):
+        self.folder = pathlib.Path(folder)
+        ports = free_ports(9)
+        self.members = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
+        self.links, self.relays = {}, []
+
+    def link(self, one, other):
+        return self.links.setdefault(frozenset((one, other)), self.new_link())
+
+    @staticmethod
+    def new_link():
+        link = threading.Event()
+        link.set()
+        return link
+
+    def start(self):
+        self.relays = [Relay(self, member) for member in self.members]
+        self.mend()
+
+    def mend(self):
+        """All members serve, again if need be."""
+        for member in self.members:
+            if member.process is None or member.process.poll() is not None:
+                member.start()
+            member.process.send_signal(signal.SIGCONT)
+        for link in self.links.values():
+            link.set()
+        wait_until(lambda: all(member.status() for member in self.members), "a cluster of three that serves", START_S)
+
+    def leader(self):
+        def find():
+            for member in self.members:
+                said = member.process.poll() is None and member.status()
+                if said and said["leader"] == said["header"]["member_id"]:
+                    return member
+            return None
+        return wait_until(find, "a leader", START_S)
+
+    def followers(self):
+        leader = self.leader()
+        return [member for member in self.members if member is not leader]
+
+    def lead(self, member):
+        """That member becomes the leader."""
+        while (leader := self.leader()) is not member:
+            with contextlib.suppress(OSError):
+                leader.ask("/v3/maintenance/transfer-leadership",
+                           targetID=member.status()["header"]["member_id"])
+
+    def asked_by(self, pid):
+        """The member that the client of that process is connected with."""
+        def find():
+            for member in self.members:
+                if any(has_socket(pid, inode) for inode in connections(2, member.client_port)):
+                    return member
+            return None
+        return wait_until(find, "a connection")
+
+    def cut_off(self, member):
+        """Nothing goes between that member and the others any more, and no connection is closed."""
+        for other in self.members:
+            if other is not member:
+                self.link(member, other).clear()
+
+    def url(self, *members):
+        return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in members or self.members)
+
+    def end(self):
+        for member in self.members:
+            if member.process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    member.process.send_signal(signal.SIGCONT)
+                member.kill()
+        for link in self.links.values():
+            link.set()
+        for relay in self.relays:
+            relay.close()

@@ -1,0 +1,718 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libdlock-etcd on a real etcd.
+ */
+#include "background.h"
+#include "child.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+#include "started.h"
+#include "validate.h"
+#include "dlock_etcd.h"
+#include "etcd_engine.h"
+#include "etcd_server.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOCK "lock:{a/b}"
+#define QUEUE "/dlock/locks/lock:{a%2Fb}"
+
+static struct etcd_server *etcd;
+
+static int set_up(void **state)
+{
+    (void)state;
+    etcd = etcd_server_start(NULL);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    etcd_server_free(etcd);
+    return 0;
+}
+
+static dlock_client *client_at(const char *url, struct dlock_options options)
+{
+    if (options.ttl_ms == 0)
+        options.ttl_ms = 30000;
+    options.engine = dlock_etcd();
+    return client_of(url, options);
+}
+
+static dlock_client *client_here(struct dlock_options options)
+{
+    return client_at(etcd_server_url(etcd), options);
+}
+
+static dlock *lock_at(dlock_client *client)
+{
+    dlock *lock;
+    assert_status(dlock_open(client, NULL, LOCK, &lock), OK);
+    return lock;
+}
+
+static void leave(dlock_client *client, dlock *lock)
+{
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* How many keys are in the lock's queue. */
+static int places_at(void)
+{
+    const char *said = etcd_server_ask(
+        etcd, "/v3/kv/range", "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}",
+        base64(QUEUE "/"), base64(QUEUE "0"));
+    const char *count = strstr(said, "\"count\":\"");
+    return count != NULL ? atoi(count + strlen("\"count\":\"")) : 0;
+}
+
+static bool is_free(dlock *lock)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    assert_status(dlock_inspect(lock, &holder), OK);
+    return !holder.held;
+}
+
+/* ---- The oracle, and the calls --------------------------------------------------------------- */
+
+static void under_the_oracle(void **state)
+{
+    (void)state;
+    const char *servers[] = {etcd_server_url(etcd), NULL};
+    assert_true(oracle_agrees(&(struct oracle){.rung = "etcd",
+                                               .engine = dlock_etcd(),
+                                               .servers = servers,
+                                               .expected = HOLDS,
+                                               .processes = 3,
+                                               .threads = 4,
+                                               .rounds = 15}));
+}
+
+static void started_calls(void **state)
+{
+    (void)state;
+    _Atomic int over = 0;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    struct started *crowd = crowd_new(100, true, &over);
+    for (size_t i = 0; i < 100; i++)
+        start(lock, waiting(60000), &crowd[i]);
+    eventually(atomic_load(&over) == 100);
+    crowd_answered(crowd, 100, DLOCK_OK);
+    free(crowd);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* They are told in time, and leave the queue. */
+static void in_vain_and_cancelled(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock), *none = NULL;
+    dlock_cancel *cancel = dlock_cancel_new();
+    struct started in_vain = {0}, cancelled = {0}, once_only = {0}, released = {0};
+    start(lock, waiting(100), &in_vain);
+    start(lock, (struct dlock_want){.wait_ms = -1, .cancel = cancel}, &cancelled);
+    start(lock, (struct dlock_want){0}, &once_only);
+    assert_status(tried(lock, &none), BUSY);
+    dlock_cancel_now(cancel);
+    started_answered(&in_vain);
+    started_answered(&cancelled);
+    started_answered(&once_only);
+    assert_int_equal(in_vain.status, DLOCK_TIMED_OUT);
+    assert_int_equal(cancelled.status, DLOCK_CANCELLED);
+    assert_int_equal(once_only.status, DLOCK_BUSY);
+    start_release(hold, NULL, &released);
+    started_answered(&released);
+    assert_int_equal(released.status, DLOCK_OK);
+    eventually(kept_in_the_background(client) == 0);
+    assert_true(is_free(lock));
+    dlock_cancel_free(cancel);
+    leave(client, lock);
+}
+
+/* The token is the revision of the change that created the key. */
+static void tokens_grow(void **state)
+{
+    (void)state;
+    uint64_t last = 0;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    for (int i = 0; i < 3; i++) {
+        dlock_hold *hold = acquired(lock);
+        assert_true(dlock_token(hold) > last);
+        last = dlock_token(hold);
+        assert_status(dlock_extend(hold), OK);
+        assert_status(dlock_release(hold, NULL), OK);
+    }
+    leave(client, lock);
+}
+
+/* ---- Sentences ------------------------------------------------------------------------------- */
+
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *hold;
+    const char *servers[] = {"http://h:2379", etcd_server_url(etcd)};
+    struct dlock_options options = {
+        .size = sizeof options, .engine = dlock_etcd(), .servers = servers, .server_count = 1};
+    assert_status(dlock_client_open(&options, &client), INVALID);
+    assert_says(dlock_error(), "servers[0] begins with neither etcd:// nor etcds://");
+    options.server_count = 2;
+    assert_status(dlock_client_open(&options, &client), INVALID);
+    assert_says(dlock_error(), "2 servers; etcd has one URL");
+    servers[0] = etcd_server_url(etcd);
+    options.server_count = 1;
+    options.ttl_ms = 999;
+    assert_status(dlock_client_open(&options, &client), INVALID);
+    assert_says(dlock_error(), "ttl_ms is 999; with etcd 1000 to 86400000 is right");
+
+    client = client_here((struct dlock_options){.ttl_ms = 2000});
+    assert_status(dlock_open(client, "watchdog", LOCK, &lock), INVALID);
+    assert_string_equal(dlock_error(),
+                        "rung 'watchdog' is not one of etcd; there 'etcd' is right");
+    lock = lock_at(client);
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
+    assert_status(dlock_acquire(lock, &want, &hold), INVALID);
+    assert_says(dlock_error(), "want.ttl_ms is 60000, but all holds of a client live as long as "
+                               "its lease, 2000 ms");
+    want = (struct dlock_want){.size = sizeof want, .reads = dlock_batch_new()};
+    assert_status(dlock_acquire(lock, &want, &hold), UNSUPPORTED);
+    dlock_batch_free(want.reads);
+    leave(client, lock);
+
+    char nobody[48];
+    snprintf(nobody, sizeof nobody, "etcd://127.0.0.1:%d", NOBODYS_PORT);
+    client = client_at(nobody, (struct dlock_options){.connect_timeout_ms = 50});
+    lock = lock_at(client);
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    assert_says(dlock_error(), "etcd://127.0.0.1:1 could not be connected to: ");
+    leave(client, lock);
+}
+
+/* ---- Leases ---------------------------------------------------------------------------------- */
+
+/* A process that holds until it hears that its hold is lost. */
+struct holder {
+    const char *url;
+    int64_t ttl_ms;
+    _Atomic bool holds;
+};
+
+static int hold(void *arg)
+{
+    struct holder *holder = arg;
+    const char *servers[] = {holder->url};
+    struct record *record = record_new();
+    struct dlock_options options = {.size = sizeof options,
+                                    .engine = dlock_etcd(),
+                                    .servers = servers,
+                                    .server_count = 1,
+                                    .ttl_ms = holder->ttl_ms,
+                                    .on_event = record_event,
+                                    .on_event_arg = record};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *mine;
+    must(dlock_client_open(&options, &client) == DLOCK_OK);
+    must(dlock_open(client, NULL, LOCK, &lock) == DLOCK_OK);
+    must(dlock_acquire(lock, NULL, &mine) == DLOCK_OK);
+    atomic_store(&holder->holds, true);
+    eventually(record_count(record, "LOST #1") == 1);
+    must(!dlock_valid(mine));
+    must(dlock_release(mine, NULL) == DLOCK_LOST);
+    must(dlock_acquire(lock, &want, &mine) == DLOCK_OK); /* in another lease */
+    must(dlock_release(mine, NULL) == DLOCK_OK);
+    dlock_close(lock);
+    dlock_client_close(client);
+    record_free(record);
+    return 0;
+}
+
+static pid_t holder_start(struct holder **made, int64_t ttl_ms)
+{
+    struct holder *holder =
+        mmap(NULL, sizeof *holder, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(holder != MAP_FAILED);
+    holder->url = etcd_server_url(etcd);
+    holder->ttl_ms = ttl_ms;
+    pid_t pid = child_start(hold, holder);
+    eventually(atomic_load(&holder->holds));
+    *made = holder;
+    return pid;
+}
+
+static void stop_process(pid_t pid)
+{
+    int status = 0;
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
+/* Another has the lock once the lease is over, not before. */
+static void its_holder_dies(void **state)
+{
+    (void)state;
+    struct holder *holder;
+    pid_t pid = holder_start(&holder, 1000);
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *none;
+    assert_status(tried(lock, &none), BUSY);
+    assert_says(dlock_error(), "held by '");
+    long_pause(1500); /* the lease lives as long as its process */
+    assert_status(tried(lock, &none), BUSY);
+    struct started next = {0};
+    start(lock, waiting(60000), &next);
+    kill(pid, SIGKILL);
+    assert_int_equal(child_wait(pid), 128 + SIGKILL);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    leave(client, lock);
+    munmap(holder, sizeof *holder);
+}
+
+/* The process sleeps until another has the lock, and is told when it wakes. */
+static void its_holder_is_frozen(void **state)
+{
+    (void)state;
+    struct holder *holder;
+    pid_t pid = holder_start(&holder, 1000);
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    stop_process(pid);
+    dlock_hold *next = acquired(lock);
+    kill(pid, SIGCONT);
+    assert_status(dlock_release(next, NULL), OK);
+    assert_int_equal(child_wait(pid), 0);
+    leave(client, lock);
+    munmap(holder, sizeof *holder);
+}
+
+static void revoke_lease(uint64_t lease)
+{
+    etcd_server_ask(etcd, "/v3/lease/revoke", "{\"ID\":\"%llu\"}", (unsigned long long)lease);
+}
+
+/* An operator revokes the lease: its holder is told although its time is not over, and its waiters
+ * go on with another one. */
+static void its_lease_is_revoked(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    struct started waiter = {0};
+    dlock_client *client =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    uint64_t lease = etcd_lease(client);
+    start(lock, waiting(60000), &waiter);
+    eventually(places_at() == 2);
+    revoke_lease(lease);
+    eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
+    assert_false(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), LOST);
+    started_answered(&waiter);
+    assert_int_equal(waiter.status, DLOCK_OK);
+    assert_true(etcd_lease(client) != lease);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    leave(client, lock);
+    record_free(record);
+}
+
+/* In whole seconds, rounded up; the granted one counts, and is the only one that may be wanted. */
+static void its_time_is_rounded_up(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 50500});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_in_range(dlock_remaining_ms(hold), 50001, 51000);
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = wanted(lock, (struct dlock_want){.ttl_ms = 50500});
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = wanted(lock, (struct dlock_want){.ttl_ms = 51000});
+    assert_status(dlock_release(hold, NULL), OK);
+    struct dlock_want want = {.size = sizeof want, .ttl_ms = 50999};
+    assert_status(dlock_acquire(lock, &want, &hold), INVALID);
+    leave(client, lock);
+}
+
+/* The same owner has it again, with the token of its first hold. */
+static void its_owner_again(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *none, *outer = acquired_by(lock, 7), *inner = acquired_by(lock, 7);
+    assert_true(dlock_token(inner) == dlock_token(outer));
+    assert_status(tried_by(lock, 8, &none), BUSY);
+    assert_status(dlock_release(outer, NULL), OK);
+    assert_status(tried_by(lock, 8, &none), BUSY);
+    assert_true(dlock_valid(inner));
+    assert_status(dlock_release(inner, NULL), OK);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* A hold outlives its time to live as long as its lease is kept alive. */
+static void holds_are_given_time(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    long_pause(2500);
+    assert_true(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+/* The server is frozen, and nobody says that the lease has ended: the client counts itself. */
+static void its_server_hangs(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *client = client_here(
+        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    etcd_server_pause(etcd);
+    eventually(record_count(record, "LOST #1") == 1);
+    assert_false(dlock_valid(hold));
+    etcd_server_resume(etcd);
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    record_free(record);
+}
+
+/* The lease outlives the server's process, and so does the hold. */
+static void its_server_restarts(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *client =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    etcd_server_kill(etcd);
+    eventually(record_count(record, "SERVER_GONE") == 1);
+    etcd_server_restart(etcd);
+    eventually(record_count(record, "SERVER_BACK") == 1);
+    assert_true(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    record_free(record);
+}
+
+static dlock_hold *identified(dlock *lock, char identity[96])
+{
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
+    snprintf(identity, 96, "%s", dlock_identity(hold));
+    return hold;
+}
+
+/* It comes back empty: the hold is lost, and nobody can take the new identity for the old one. */
+static void its_server_loses_its_data(void **state)
+{
+    (void)state;
+    char before[96], after[96], others[96];
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others_lock = lock_at(other);
+    dlock_hold *hold = identified(lock, before);
+    etcd_server_forget(etcd);
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = identified(lock, after);
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = identified(others_lock, others);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_string_not_equal(before, after);
+    assert_string_equal(others, after);
+    leave(client, lock);
+    leave(other, others_lock);
+}
+
+/* ---- Ends without a release ------------------------------------------------------------------ */
+
+/* The lease lives on, and the key has to go all the same. */
+static void nobody_releases(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_abandon(hold), OK);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .hold_max_ms = 200};
+    dlock_hold *brief;
+    assert_status(dlock_acquire(lock, &want, &brief), OK);
+    hold = acquired(lock);
+    assert_false(dlock_valid(brief));
+    assert_status(dlock_release(brief, NULL), LOST);
+    assert_true(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+static void it_is_broken(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    struct dlock_holder holder = {.size = sizeof holder};
+    dlock_client *client = client_here(
+        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_break(others, &holder), OK);
+    assert_string_equal(holder.owner, dlock_owner(hold));
+    eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    assert_true(is_free(others));
+    leave(client, lock);
+    leave(other, others);
+    record_free(record);
+}
+
+/* Keys are deleted by hand: the holder's, and those of waiters, which take another place. */
+static void keys_are_deleted(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    struct started waiter = {0};
+    dlock_client *client =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    start(lock, waiting(60000), &waiter);
+    eventually(places_at() == 2);
+    etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
+                    base64(QUEUE "/"), base64(QUEUE "0"));
+    eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
+    started_answered(&waiter);
+    assert_int_equal(waiter.status, DLOCK_OK);
+    assert_status(dlock_release(hold, NULL), LOST);
+    assert_true(dlock_valid(waiter.hold));
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    assert_true(is_free(lock));
+    leave(client, lock);
+    record_free(record);
+}
+
+/* The revisions that a watch would begin with are gone: it looks at the keys instead. */
+static void revisions_are_compacted(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *client =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock); /* its watch begins a little later */
+    const char *said = etcd_server_ask(etcd, "/v3/kv/deleterange",
+                                       "{\"key\":\"%s\",\"range_end\":\"%s\"}",
+                                       base64(QUEUE "/"), base64(QUEUE "0"));
+    const char *revision = strstr(said, "\"revision\":\"");
+    must(revision != NULL);
+    etcd_server_ask(etcd, "/v3/kv/compaction", "{\"revision\":\"%llu\"}",
+                    strtoull(revision + strlen("\"revision\":\""), NULL, 10));
+    eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+    record_free(record);
+}
+
+/* ---- Lost replies ---------------------------------------------------------------------------- */
+
+#define CREATE "\"create_revision\":\"0\""
+#define DELETE "request_delete_range"
+
+static dlock_client *client_behind(struct proxy *proxy)
+{
+    char url[64];
+    snprintf(url, sizeof url, "etcd://127.0.0.1%s", strrchr(proxy_url(proxy), ':'));
+    return client_at(url, (struct dlock_options){0});
+}
+
+/* The key that a lost reply told of is found again: there is no second one in the way. */
+static void a_reply_is_lost(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy);
+    dlock *lock = lock_at(client);
+    proxy_plan(proxy, PROXY_CUT_REPLY, CREATE, NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(places_at(), 1);
+    proxy_plan(proxy, PROXY_CUT_REPLY, DELETE, NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    assert_true(is_free(lock));
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* A create that was given up arrives when its lock was long released: it does nothing. */
+static void a_create_is_late(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy);
+    dlock *lock = lock_at(client);
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, CREATE, NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    assert_true(proxy_done(proxy));
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_let_go_and_hear(proxy);
+    assert_int_equal(places_at(), 0);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* Late, it finds another owner's key: each release names its own. */
+static void a_release_is_late(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, DELETE, NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    hold = acquired(lock);
+    proxy_let_go_and_hear(proxy);
+    assert_int_equal(places_at(), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* ---- Logins, and TLS ------------------------------------------------------------------------- */
+
+/* A user who may only read and write below the path. */
+static void allow(struct etcd_server *server)
+{
+    etcd_server_ask(server, "/v3/auth/user/add", "{\"name\":\"root\",\"password\":\"r\"}");
+    etcd_server_ask(server, "/v3/auth/role/add", "{\"name\":\"root\"}");
+    etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"root\",\"role\":\"root\"}");
+    etcd_server_ask(server, "/v3/auth/user/add", "{\"name\":\"ann\",\"password\":\"p@ss\"}");
+    etcd_server_ask(server, "/v3/auth/role/add", "{\"name\":\"locker\"}");
+    etcd_server_ask(server, "/v3/auth/role/grant",
+                    "{\"name\":\"locker\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"%s\","
+                    "\"range_end\":\"%s\"}}",
+                    base64("/dlock/"), base64("/dlock0"));
+    etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"ann\",\"role\":\"locker\"}");
+    etcd_server_ask(server, "/v3/auth/enable", "{}");
+}
+
+static void refused_with(const char *format, int port, const char *says)
+{
+    char url[128];
+    dlock_hold *none;
+    snprintf(url, sizeof url, format, port);
+    dlock_client *client = client_at(url, (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    assert_status(tried(lock, &none), REFUSED);
+    assert_says(dlock_error(), says);
+    assert_null(strstr(dlock_error(), "wrong"));
+    leave(client, lock);
+}
+
+/* A restarted server knows no tokens: the client logs in again. */
+static void with_a_login(void **state)
+{
+    (void)state;
+    char url[64];
+    struct etcd_server *server = etcd_server_start(NULL);
+    int port = etcd_server_port(server);
+    allow(server);
+    refused_with("etcd://127.0.0.1:%d", port, "user name is empty");
+    refused_with("etcd://ann:wrong@127.0.0.1:%d", port, "authentication failed");
+    refused_with("etcd://ann:p%%40ss@127.0.0.1:%d/elsewhere", port, "permission denied");
+    snprintf(url, sizeof url, "etcd://ann:p%%40ss@127.0.0.1:%d", port);
+    dlock_client *client = client_at(url, (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    etcd_server_restart(server);
+    assert_status(dlock_extend(hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    etcd_server_free(server);
+}
+
+static void with_tls(void **state)
+{
+    (void)state;
+    char url[192];
+    dlock_hold *hold;
+    struct etcd_server *server = etcd_server_start((const char *[]){"--auto-tls", NULL});
+    snprintf(url, sizeof url, "%s?ca=%s/data/fixtures/client/cert.pem", etcd_server_url(server),
+             etcd_server_folder(server));
+    dlock_client *client = client_at(url, (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    client = client_at(etcd_server_url(server), (struct dlock_options){.connect_timeout_ms = 500});
+    lock = lock_at(client);
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    assert_says(dlock_error(), "certificate");
+    leave(client, lock);
+    etcd_server_free(server);
+}
+
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(under_the_oracle), /* it forks, so it comes first */
+        cmocka_unit_test(its_holder_dies),  /* likewise */
+        cmocka_unit_test(its_holder_is_frozen),
+        cmocka_unit_test(started_calls),
+        cmocka_unit_test(in_vain_and_cancelled),
+        cmocka_unit_test(tokens_grow),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(its_lease_is_revoked),
+        cmocka_unit_test(its_time_is_rounded_up),
+        cmocka_unit_test(its_owner_again),
+        cmocka_unit_test(holds_are_given_time),
+        cmocka_unit_test(its_server_hangs),
+        cmocka_unit_test(its_server_restarts),
+        cmocka_unit_test(its_server_loses_its_data),
+        cmocka_unit_test(nobody_releases),
+        cmocka_unit_test(it_is_broken),
+        cmocka_unit_test(keys_are_deleted),
+        cmocka_unit_test(revisions_are_compacted),
+        cmocka_unit_test(a_reply_is_lost),
+        cmocka_unit_test(a_create_is_late),
+        cmocka_unit_test(a_release_is_late),
+        cmocka_unit_test(with_a_login),
+        cmocka_unit_test(with_tls),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("etcd", tests, set_up, tear_down);
+}
