@@ -15,8 +15,8 @@ char *command_text(int argc, const char *const *argv, const size_t *sizes);
 /* The caller frees the text; NULL: out of memory. reply NULL gives "(lost)". */
 char *reply_text(const redisReply *reply);
 
-/* Where the error itself begins. Redis up to 6.2 wraps an error of a command in a script: "ERR Error
- * running script (call to f_...): @user_script:7: WRONGTYPE ...". */
+/* Where the error itself begins. Redis up to 6.2 wraps an error of a command in a script:
+ * "ERR Error running script (call to f_...): @user_script:7: WRONGTYPE ...". */
 const char *error_cause(const char *error);
 /* The server has no room for another client (maxclients). It says so instead of the first reply. */
 bool error_is_full(const char *error);

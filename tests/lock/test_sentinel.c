@@ -448,7 +448,7 @@ static void *restless_run(void *arg)
             polls[count++] =
                 (struct pollfd){.fd = accept(restless->listener, NULL, NULL), .events = POLLIN};
     }
-    for (nfds_t i = 0; i < count; i++)
+    for (nfds_t i = 2; i < count; i++)
         if (polls[i].fd >= 0)
             close(polls[i].fd);
     return NULL;
@@ -483,6 +483,8 @@ static void a_sentinel_with_news_without_end(void **state)
     dlock_client_close(client);
     must(write(restless.stop_fd, &one, sizeof one) == sizeof one);
     must(pthread_join(thread, NULL) == 0);
+    close(restless.listener);
+    close(restless.stop_fd);
 }
 
 static void a_copied_id_is_no_twin(void **state)

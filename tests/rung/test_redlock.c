@@ -350,6 +350,40 @@ static void two_become_the_same_server(void **state)
     flush_all();
 }
 
+static void lead_to(const char *path, int server, int former)
+{
+    if (former >= 0)
+        assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(server_socket(servers[server]), path), 0);
+    if (former >= 0)
+        server_integer(servers[former], "CLIENT KILL TYPE normal SKIPME yes");
+}
+
+/* A name leads to another server of the client when the lock is released. The release is kept for
+ * it until the name leads to its own server again. */
+static void a_release_is_kept_for_a_name(void **state)
+{
+    (void)state;
+    char path[108], url[128];
+    snprintf(path, sizeof path, "%.80s/leads-to", server_folder(servers[0]));
+    snprintf(url, sizeof url, "unix://%s", path);
+    lead_to(path, 1, -1);
+    dlock_client *client =
+        client_of_urls((const char *const[]){server_url(servers[0]), url, server_url(servers[2])},
+                       3, (struct dlock_options){0});
+    dlock *lock = redlock_of(client);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    lead_to(path, 0, 1);
+    eventually(dlock_extend(hold) == DLOCK_OK && stats_of(client).connections_refused > 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(exists_on(1));
+    lead_to(path, 1, 0);
+    eventually(exist() == 0);
+    assert_int_equal(unlink(path), 0);
+    end(client, lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_node_of_a_cluster),
         cmocka_unit_test(one_becomes_a_replica),
         cmocka_unit_test(two_become_the_same_server),
+        cmocka_unit_test(a_release_is_kept_for_a_name),
     };
     return cmocka_run_group_tests_name("redlock", tests, servers_start, servers_stop);
 }
