@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ladder, read from its files: the rungs in order, the card on top of each, the code, and the points where it can be
 stopped. And the change from one rung to the next. On top of them
-stand the names that mean a rung and a way to write together. The rungs of other engines are no files of lock/rungs, and
-are told of apart."""
+stand the names that mean a rung and a way to write together. The rungs of other engines have no file in lock/rungs, so
+they have a list of their own."""
 import difflib
 import json
 import os

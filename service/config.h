@@ -103,8 +103,8 @@ bool config_read(struct config *config, struct config_request *request, int argc
                  char error[CONFIG_ERROR_MAX]);
 void config_free(struct config *config);
 
-/* Whether the rung's locks need servers that the config does not have, or an engine that this build
- * does not have. lack: what is wrong and what would be right, to be put after the rung's name. */
+/* Whether the config or the build lacks what the rung's locks need: servers, or an engine. The lack
+ * is the end of a sentence that begins with the rung, and says what would be right. */
 #define CONFIG_LACK_MAX 256
 bool config_lacks(const struct config *config, const struct dlock_rung *rung,
                   char lack[CONFIG_LACK_MAX]);

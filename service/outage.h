@@ -4,8 +4,8 @@
  * outage. The check decides, not the hint. When a server has been away for --fail-fast-ms, the
  * waits of all sales end. Later sales are refused at once, until it accepts writes again. A server
  * that answers but refuses a new connection ends no wait: existing connections may still work. Of
- * the servers of --lock-servers, so many must be away that no majority is left. An ensemble counts as
- * one server: whether it grants a lock is asked.
+ * the servers of --lock-servers, so many must be away that no majority is left. An ensemble counts
+ * as one server: whether it grants a lock is asked.
  */
 #ifndef OUTAGE_H
 #define OUTAGE_H

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /* What a server is used for; one Redis server may have several roles. ROLE_LOCK is the server of a
- * lock that is kept on one; ROLE_LOCK_SERVERS are those of a lock that a majority grants; then comes
- * the ensemble of each engine. Locks have the roles before ROLE_STOCK. */
+ * lock that is kept on one; ROLE_LOCK_SERVERS are those of a lock that a majority grants; then
+ * comes the ensemble of each engine. Locks have the roles before ROLE_STOCK. */
 enum server_role {
     ROLE_LOCK,
     ROLE_LOCK_SERVERS,

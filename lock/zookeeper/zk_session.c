@@ -134,8 +134,8 @@ static void rest(struct session *session, int64_t until_ns)
 }
 
 /* Servers that have lost their data refuse a client that has seen more than they have, and do not
- * say that its session is over. When its holds have ended, nobody needs it: it is given up. A handle
- * that has seen nothing ends it, so that its nodes do not stay where servers have kept them.
+ * say that its session is over. When its holds have ended, nobody needs it: it is given up. A
+ * handle that has seen nothing ends it, so that its nodes do not stay where servers have kept them.
  * CLOCK_BOOTTIME: when that is due. */
 static int64_t give_up(struct zk_session *zk, int64_t now_ns)
 {

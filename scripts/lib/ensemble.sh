@@ -53,9 +53,9 @@ ensemble_urls() {
     done
 }
 
-# ensemble_hosts PORT...: 127.0.0.1:PORT, by comma.
-ensemble_hosts() {
-    printf '127.0.0.1:%s\n' "$@" | paste --serial --delimiters ,
+# hosts_of_parts: of the lines NAME PORT that it reads 127.0.0.1:PORT, by comma.
+hosts_of_parts() {
+    sed 's/.* /127.0.0.1:/' | paste --serial --delimiters ,
 }
 
 need_ensembles() {
@@ -109,8 +109,7 @@ zookeeper_ports() {
 }
 
 zookeeper_url() {
-    printf 'zk://%s/shop?tick_ms=%s' \
-        "$(ensemble_hosts $(zookeeper_parts | cut -d ' ' -f 2))" "$ZOOKEEPER_TICK_MS"
+    printf 'zk://%s/shop?tick_ms=%s' "$(zookeeper_parts | hosts_of_parts)" "$ZOOKEEPER_TICK_MS"
 }
 
 zookeeper_need() {
@@ -177,11 +176,12 @@ etcd_ports() {
 }
 
 etcd_url() {
-    printf 'etcd://%s' "$(ensemble_hosts $(etcd_parts | cut -d ' ' -f 2))"
+    printf 'etcd://%s' "$(etcd_parts | hosts_of_parts)"
 }
 
 etcd_need() {
-    command -v etcd >/dev/null || fail "there is no etcd: scripts/setup --for etcd installs Debian's package etcd-server"
+    command -v etcd >/dev/null ||
+        fail "there is no etcd: scripts/setup --for etcd installs Debian's package etcd-server"
 }
 
 etcd_start() {

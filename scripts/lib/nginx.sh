@@ -60,7 +60,8 @@ nginx_render() {
             "\"$out\", \"$listen\", \"$operators\", \"$log\""
     mkdir -p "$(dirname "$out")"
     sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@OPERATORS@|$operators|" -e "s|@LOG@|$log|" \
-        -e "s|\(proxy_read_timeout\) [0-9]*s|\1 ${read_s:-35}s|" -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
+        -e "s|\(proxy_read_timeout\) [0-9]*s|\1 ${read_s:-35}s|" \
+        -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
         -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out.new"
     mv "$out.new" "$out"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # What the project needs from Debian, in one place, and how to tell what is missing. Needs
 # common.sh. scripts/lib/install-packages does the installing.

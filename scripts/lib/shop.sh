@@ -4,8 +4,8 @@
 # A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback; more
 # redis-servers if a lock needs several; or a group of servers with sentinels (sentinel.sh) instead of the one.
 # nginx listens on two ports: one for buyers, one for operators, who set the stock.
-# Needs common.sh, nginx.sh, sentinel.sh and ensemble.sh. nginx's port identifies a shop. What was started is recorded in
-# LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
+# Needs common.sh, nginx.sh, sentinel.sh and ensemble.sh. nginx's port identifies a shop. What was started is recorded
+# in LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, its start time in clock ticks, port
 #   settings    one line each: the options of `up`, and an `instance` for each instance
 #   load        locked while a load runs
@@ -109,7 +109,8 @@ say_remedy() {
     elif [[ $1 == redis ]]; then
         say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == @(zk|etcd)[0-9] ]]; then
-        say "the lock's server $1 has ended, and two of its ensemble go on: scripts/shop down --port $SHOP_PORT, then up"
+        say "the lock's server $1 has ended, and the others of its ensemble go on:" \
+            "scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == lock[0-9] ]]; then
         say "the lock's server $1 has ended, and has forgotten its vote: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == nginx || $(shop_setting count) == 1 ]]; then
@@ -454,7 +455,8 @@ shop_up() {
     exec 9>"$folder/guard"
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     need_no_shop
-    rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],zk[0-9],etcd[0-9],replica[0-9],sentinel[0-9],nginx,history,*.log}
+    rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],replica[0-9],sentinel[0-9],nginx,history,*.log}
+    rm -rf "${folder:?}"/{zk,etcd}[0-9]
     shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
     start_redis_servers

@@ -491,7 +491,7 @@ OF_EPOCHS = [
 
 OF_ENSEMBLES = [
     ("a session that its servers refuse is never given up", "lock/zookeeper/session.c",
-     "    if (now_ns < due_ns)\n        return due_ns;\n    session->given_up", "    if (due_ns > 0)\n        return INT64_MAX;\n    session->given_up",
+     "    if (now_ns < due_ns)\n        return due_ns;\n    session->given_up", "    if (now_ns > 0)\n        return due_ns;\n    session->given_up",
      "zookeeper", "its_server_loses_its_data"),
     ("a client that makes the identity again gives it the same value", "lock/zookeeper/steps.c",
      '"%02x", bytes[i]);', '"%02x", session->client->id[i]);', "zookeeper", "its_server_loses_its_data"),

@@ -8,8 +8,8 @@ import pytest
 from failpoints import arm, park
 from test_fence_epoch import STOCK, epoch_of, is_stale, told
 from test_lifecycle import config, run
-from test_lock_servers import Buyers, refused, several, urls  # noqa: F401 (a fixture)
-from world import Background, read_history, wait_until
+from test_lock_servers import Buyers, refused, urls
+from world import Background, Redis, read_history, wait_until
 from zookeepers import Ensemble
 
 REDIS = "redis://a,redis://b,redis://c"
@@ -22,6 +22,15 @@ def ensemble(tmp_path_factory):
     made.start()
     yield made
     made.end()
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Redis servers, of which a majority grants a lock."""
+    servers = [Redis(tmp_path / f"lock{number}") for number in range(3)]
+    yield servers
+    for server in servers:
+        server.kill()
 
 
 @pytest.fixture
@@ -132,7 +141,7 @@ def test_an_older_token_writes_nothing(redis, ensemble, start, flags):
 # ---- Switches ------------------------------------------------------------------------------------
 
 
-def test_switched_with_sales_in_flight(redis, several, ensemble, start, tmp_path, request):  # noqa: F811
+def test_switched_with_sales_in_flight(redis, several, ensemble, start, tmp_path, request):
     """From a lock on one Redis to ZooKeeper, to a majority of Redis servers, and back."""
     servers = f"{urls(several)},{ensemble.url(path=f'/{request.node.name}')}"
     shop = start(redis, "--lock", "watchdog", "--write", "set", "--work-ms", 1, "--lock-servers", servers, "--admin-writes",
