@@ -36,8 +36,8 @@ void zk_make_above(struct zk_session *zk, const char *path)
     char above[PATH_MAX_BYTES];
     for (const char *end = strchr(path + 1, '/'); end != NULL; end = strchr(end + 1, '/')) {
         snprintf(above, sizeof above, "%.*s", (int)(end - path), path);
-        zk->base.commands += zoo_acreate(zk->handle, above, "", 0, zk_access(zk),
-                                         ZOO_PERSISTENT, zk_ignore, NULL) == ZOK;
+        zk->base.commands += zoo_acreate(zk->handle, above, "", 0, zk_access(zk), ZOO_PERSISTENT,
+                                         zk_ignore, NULL) == ZOK;
     }
 }
 
@@ -195,8 +195,7 @@ static void open_handle(struct zk_session *zk)
     zk->opening = false;
     zk->handle = handle; /* NULL: a host is not known; the thread tries again */
     if (handle != NULL && zk->url.login != NULL)
-        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL,
-                     NULL);
+        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL, NULL);
 }
 
 static void *keep_handle(void *arg)
