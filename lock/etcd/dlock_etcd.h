@@ -31,15 +31,15 @@
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told
  * as LOST when the watch of the lock reports it, perhaps after the next grant. An inspection tells
- * a ttl_ms of -1. A reply of more than 1 MiB is not taken, nor is such a line of a watch; after that
- * the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
+ * a ttl_ms of -1. A reply of more than 1 MiB is not taken, nor is such a line of a watch; after
+ * that the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to read
  * and write below the path. dlock_client_close() revokes the lease, and waits for that a second at
  * most.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
- * They begin with the first acquire. It has up to 64 connections for requests, and one for each lock
- * that it waits for, or has held for longer than a moment.
+ * They begin with the first acquire. It has up to 64 connections for requests, and one for each
+ * lock that it waits for, or has held for longer than a moment.
  */
 #ifndef DLOCK_ETCD_PUBLIC_H
 #define DLOCK_ETCD_PUBLIC_H

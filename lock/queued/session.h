@@ -132,8 +132,8 @@ void session_counts(struct session *session, int64_t counts_ns);
 void session_expired(struct session *session);
 /* With the mutex. Tells the application, unless it knows. */
 void session_tell(struct session *session, bool outage, const char *why);
-/* With the mutex. A change of that number has deleted the node: the hold that it was is lost, or the
- * waiter that waited for its end may be the first. */
+/* With the mutex. A change of that number has deleted the node: the hold that it was is lost, or
+ * the waiter that waited for its end may be the first. */
 void session_node_is_gone(struct queue *queue, const char *node, uint64_t number);
 
 /* With the mutex, on the thread that keeps the time. Answers what took too long, leaves the places
@@ -180,8 +180,8 @@ void claim_is_gone(struct request *request, struct place *place, bool deleted);
 void claim_forget(struct request *request, struct place *place);
 /* An extension or a release found that the node is gone. */
 void claim_is_lost(struct request *request, struct place *place);
-/* A value for the servers' identity, if they have none. It is random: servers that have lost it must
- * not get it again, not even from the same client. False: the system gives no random bytes. */
+/* A value for the servers' identity, if they have none. It is random: servers that have lost it
+ * must not get it again, not even from the same client. False: the system gives no random bytes. */
 bool claim_draws_identity(char text[IDENTITY_TEXT_MAX]);
 
 /* ---- An engine's table: table.c -------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See zk_session.h. ZooKeeper's client library tries again for ever, and never says by itself that a
- * session is over. So a thread keeps the time: it answers what took too long, writes to the
+ * See zk_session.h. ZooKeeper's client library tries again for ever, and never says by itself that
+ * a session is over. So a thread keeps the time: it answers what took too long, writes to the
  * session's node, and deletes nodes that nobody needs. Another thread opens a new session after one
  * has expired, because to look up a host, and to close, may take long.
  */
