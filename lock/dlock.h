@@ -461,8 +461,8 @@ struct dlock_options {
 
     /* The kind of server, if it is not Redis: an engine from a package of its own, which must be of
      * the library's version. libdlock-zookeeper: dlock_zookeeper() of dlock_zookeeper.h.
-     * libdlock-etcd: dlock_etcd() of dlock_etcd.h. The engine's header says what its URLs are, which
-     * rung it has, and what differs. Default NULL: Redis. */
+     * libdlock-etcd: dlock_etcd() of dlock_etcd.h. The engine's header says what its URLs are,
+     * which rung it has, and what differs. Default NULL: Redis. */
     const struct dlock_engine *engine;
 };
 

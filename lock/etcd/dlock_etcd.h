@@ -14,9 +14,9 @@
  * URL.  etcd://[user:password@]host[:port][,host[:port]...][/path], or etcds:// for TLS, with
  * [?ca=FILE][&cert=FILE&key=FILE]: one, with all members of the cluster, 16 at most. The port is
  * 2379 by default. All keys of the library begin with the path, /dlock by default. User, password
- * and files may be %-encoded. With ca= the servers' certificates are checked against that file, else
- * against the system's; cert= and key= are the client's own. Requests go to etcd's JSON gateway, of
- * version 3.4 and later, by HTTP/1.1, and through no proxy.
+ * and files may be %-encoded. With ca= the servers' certificates are checked against that file,
+ * else against the system's; cert= and key= are the client's own. Requests go to etcd's JSON
+ * gateway, of version 3.4 and later, by HTTP/1.1, and through no proxy.
  *
  * TIME TO LIVE.  A client has one lease, and all its holds live as long as the lease.
  * options.ttl_ms is what is asked for, 30000 by default, 1000 at least; etcd counts whole seconds,
@@ -24,22 +24,22 @@
  * counts, and dlock_remaining_ms() tells it. A want.ttl_ms other than the lease's is INVALID.
  * While a lock is open, the client keeps the lease alive, six times in its time to live. Holds are
  * valid as long as a quorum has confirmed that these requests reached the leader
- * (docs/design/etcd.md). If no quorum answers, they end before the servers can let the lease expire.
- * When the leader changes, etcd gives each lease its whole time to live anew: the lock of a client
- * that has died stays that much longer.
+ * (docs/design/etcd.md). If no quorum answers, they end before the servers can let the lease
+ * expire. When the leader changes, etcd gives each lease its whole time to live anew: the lock of a
+ * client that has died stays that much longer.
  *
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told
- * as LOST when the watch of the lock reports it, perhaps after the next grant. An inspection tells a
- * ttl_ms of -1. A reply of more than 1 MiB is not taken, nor is such a line of a watch; after that
- * the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
+ * as LOST when the watch of the lock reports it, perhaps after the next grant. An inspection tells
+ * a ttl_ms of -1. A reply of more than 1 MiB is not taken, nor is such a line of a watch; after
+ * that the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to read
  * and write below the path. dlock_client_close() revokes the lease, and waits for that a second at
  * most.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
- * They begin with the first acquire. It has up to 64 connections for requests, and one for each lock
- * that it waits for, or has held for longer than a moment.
+ * They begin with the first acquire. It has up to 64 connections for requests, and one for each
+ * lock that it waits for, or has held for longer than a moment.
  */
 #ifndef DLOCK_ETCD_PUBLIC_H
 #define DLOCK_ETCD_PUBLIC_H

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FLIGHTS_MAX 64     /* under way at a time, without watches */
+#define FLIGHTS_MAX 64 /* under way at a time, without watches */
 #define CONNECTIONS_KEPT 64
 #define PATIENCE_LEAST_MS 1000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
@@ -312,18 +312,19 @@ static bool perform(struct etcd *etcd)
     return ended;
 }
 
-/* With the mutex. A watch that nobody needs, or that another member is to take over. */
-static void end_the_over(struct etcd *etcd)
+/* With the mutex. Ends the watches that nobody needs, or that another member is to take over; or
+ * all flights. */
+static void end_flights(struct etcd *etcd, bool all)
 {
     struct flight *flight, *next;
     for (flight = TAILQ_FIRST(&etcd->flying); flight != NULL; flight = next) {
         next = TAILQ_NEXT(flight, of_etcd);
-        if (flight->over)
+        if (flight->over || all)
             flight_free(flight);
     }
     for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
         next = TAILQ_NEXT(flight, of_etcd);
-        if (flight->over)
+        if (flight->over || all)
             flight_free(flight);
     }
 }
@@ -344,16 +345,12 @@ static void close_all(struct etcd *etcd)
 {
     int64_t until_ns = mono_deadline_ns(CLOSE_MS);
     const struct flight *last = etcd->lease != 0 ? lease_revoke(etcd, etcd->lease) : NULL;
-    struct flight *flight;
     if (last != NULL)
         launch_all(etcd);
     while (last != NULL && etcd->lease != 0 && mono_ns() < until_ns)
         if (!perform(etcd))
             rest(etcd, until_ns);
-    while ((flight = TAILQ_FIRST(&etcd->flying)) != NULL)
-        flight_free(flight);
-    while ((flight = TAILQ_FIRST(&etcd->waiting)) != NULL)
-        flight_free(flight);
+    end_flights(etcd, true);
 }
 
 static void *fly(void *arg)
@@ -365,7 +362,7 @@ static void *fly(void *arg)
         session->looked = true;
         int64_t until_ns = min_ns(lease_go(etcd), watches_go(etcd));
         until_ns = min_ns(until_ns, session_look_at_all(session));
-        end_the_over(etcd);
+        end_flights(etcd, false);
         launch_all(etcd);
         /* What is there is looked at first: curl_multi_poll does not return for it. */
         bool ended = perform(etcd);

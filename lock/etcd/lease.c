@@ -3,10 +3,10 @@
  * The lease's own requests: a login, the grant, keep-alives and what proves them, and the client's
  * own key.
  *
- * The own key, "<root>/clients/<client id>", fences lost requests. A create whose reply was lost may
- * still be carried out, at any later time: by a member that was frozen, for instance. So each create
- * compares the number of the own key's latest change. After a lost reply the own key is written
- * anew, and from then on the lost create can do nothing.
+ * The own key, "<root>/clients/<client id>", fences lost requests. A create whose reply was lost
+ * may still be carried out, at any later time: by a member that was frozen, for instance. So each
+ * create compares the number of the own key's latest change. After a lost reply the own key is
+ * written anew, and from then on the lost create can do nothing.
  */
 #include "etcd.h"
 

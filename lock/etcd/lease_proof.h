@@ -4,10 +4,10 @@
  *
  * Only the leader lets a lease expire, and it answers keep-alives without asking another member. A
  * leader that was deposed does not know that yet, and goes on answering them. The new leader gives
- * each lease its whole time to live when it begins to lead, and knows nothing of these answers. So a
- * keep-alive proves nothing by itself. It counts, from its send, once a later linearizable request
- * was answered by the same member in the same term: a quorum had no later leader then. A grant is
- * such a request itself. See docs/design/etcd.md.
+ * each lease its whole time to live when it begins to lead, and knows nothing of these answers. So
+ * a keep-alive proves nothing by itself. It counts, from its send, once a later linearizable
+ * request was answered by the same member in the same term: a quorum had no later leader then. A
+ * grant is such a request itself. See docs/design/etcd.md.
  */
 #ifndef DLOCK_ETCD_LEASE_PROOF_H
 #define DLOCK_ETCD_LEASE_PROOF_H

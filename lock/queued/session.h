@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What engines share whose locks are queues on the servers, and whose holds all live as long as the
- * client's session with them: the session's requests, its places in the queues, and its time. How a
- * request is sent, and what proves that the session lives, is the engine's own.
+ * What several engines share. Their locks are queues on the servers, and a client's holds live as
+ * long as its session with the servers. Here are the session's requests, its places in the queues,
+ * and its time. How a request is sent, and what proves that the session lives, is the engine's own.
  * The order of mutexes is: the session's, then the loop's or the timekeeper's.
  */
 #ifndef DLOCK_QUEUED_SESSION_H
@@ -103,9 +103,9 @@ struct session {
     int64_t looks_ns;  /* CLOCK_MONOTONIC: when it looks again */
     bool connected;    /* requests can be sent */
     bool outage;       /* it was told */
-    char trouble[256]; /* why the servers were last in vain asked; "": not known */
-    int64_t granted_ms; /* by the servers: the time to live. 0: none yet */
-    int64_t counts_ns;  /* CLOCK_BOOTTIME: since when it counts, as is proven; 0: not known */
+    char trouble[256]; /* why the servers' latest answer is missing; "": not known */
+    int64_t granted_ms;       /* by the servers: the time to live. 0: none yet */
+    int64_t counts_ns;        /* CLOCK_BOOTTIME: since when it counts, as is proven; 0: not known */
     struct identity identity; /* of the servers' data; "": not read yet */
     size_t open_locks;
     uint64_t connects, commands;
@@ -132,8 +132,8 @@ void session_counts(struct session *session, int64_t counts_ns);
 void session_expired(struct session *session);
 /* With the mutex. Tells the application, unless it knows. */
 void session_tell(struct session *session, bool outage, const char *why);
-/* With the mutex. A change of that number has deleted the node: the hold that it was is lost, or the
- * waiter that waited for its end may be the first. */
+/* With the mutex. A change of that number has deleted the node: the hold that it was is lost, or
+ * the waiter that waited for its end may be the first. */
 void session_node_is_gone(struct queue *queue, const char *node, uint64_t number);
 
 /* With the mutex, on the thread that keeps the time. Answers what took too long, leaves the places
@@ -164,7 +164,7 @@ void place_leave(struct queue *queue, struct place *place);
 /* ---- Parts of an engine's steps: claim.c. With the mutex. ------------------------------------ */
 
 /* An acquire begins, before anything is sent. NULL: it was answered, or must wait until the owner's
- * place of before is gone. A nested one has its owner's place: send what shows that it exists. */
+ * earlier place is gone. A nested one has its owner's place: send what shows that it exists. */
 struct place *claim_begins(struct request *request);
 /* An attempt that keeps its place: another holder has the lock. */
 void claim_is_busy(struct request *request);
@@ -180,8 +180,8 @@ void claim_is_gone(struct request *request, struct place *place, bool deleted);
 void claim_forget(struct request *request, struct place *place);
 /* An extension or a release found that the node is gone. */
 void claim_is_lost(struct request *request, struct place *place);
-/* A value for the servers' identity, if they have none. It is random: servers that have lost it must
- * not get it again, not even from the same client. False: the system gives no random bytes. */
+/* A value for the servers' identity, if they have none. It is random: servers that have lost it
+ * must not get it again, not even from the same client. False: the system gives no random bytes. */
 bool claim_draws_identity(char text[IDENTITY_TEXT_MAX]);
 
 /* ---- An engine's table: table.c -------------------------------------------------------------- */
@@ -211,10 +211,10 @@ dlock_status queued_check_beside(struct dlock *lock, int64_t ends_ns, int cancel
 
 #define QUEUED_TABLE                                                                               \
     .answers_later = true, .stats = queued_stats, .pause_ms = queued_pause_ms,                     \
-    .open_lock = queued_open_lock, .close_lock = queued_close_lock,                                \
-    .abilities = queued_abilities, .begin_batch = queued_begin_batch, .shares = queued_shares,     \
-    .exchange = queued_exchange, .listen = queued_listen, .forget = queued_forget,                 \
-    .tend = queued_tend, .extend = queued_extend, .inspect = queued_inspect,                       \
-    .break_lock = queued_break, .check_beside = queued_check_beside
+    .open_lock = queued_open_lock, .close_lock = queued_close_lock, .abilities = queued_abilities, \
+    .begin_batch = queued_begin_batch, .shares = queued_shares, .exchange = queued_exchange,       \
+    .listen = queued_listen, .forget = queued_forget, .tend = queued_tend,                         \
+    .extend = queued_extend, .inspect = queued_inspect, .break_lock = queued_break,                \
+    .check_beside = queued_check_beside
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See zk_session.h. ZooKeeper's client library tries again for ever, and never says by itself that a
- * session is over. So a thread keeps the time: it answers what took too long, writes to the
+ * See zk_session.h. ZooKeeper's client library tries again for ever, and never says by itself that
+ * a session is over. So a thread keeps the time: it answers what took too long, writes to the
  * session's node, and deletes nodes that nobody needs. Another thread opens a new session after one
  * has expired, because to look up a host, and to close, may take long.
  */
@@ -36,8 +36,8 @@ void zk_make_above(struct zk_session *zk, const char *path)
     char above[PATH_MAX_BYTES];
     for (const char *end = strchr(path + 1, '/'); end != NULL; end = strchr(end + 1, '/')) {
         snprintf(above, sizeof above, "%.*s", (int)(end - path), path);
-        zk->base.commands += zoo_acreate(zk->handle, above, "", 0, zk_access(zk),
-                                         ZOO_PERSISTENT, zk_ignore, NULL) == ZOK;
+        zk->base.commands += zoo_acreate(zk->handle, above, "", 0, zk_access(zk), ZOO_PERSISTENT,
+                                         zk_ignore, NULL) == ZOK;
     }
 }
 
@@ -224,8 +224,7 @@ static void open_handle(struct zk_session *zk)
     zk->opening = false;
     zk->handle = handle; /* NULL: a host is not known; the thread tries again */
     if (handle != NULL && zk->url.login != NULL)
-        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL,
-                     NULL);
+        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL, NULL);
 }
 
 static void *keep_handle(void *arg)

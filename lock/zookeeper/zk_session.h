@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client's session with ZooKeeper: its handle, and its own node. While a lock is open, the session
- * writes to that node; the answers prove since when its time to live counts (proof.h).
+ * A client's session with ZooKeeper: its handle, and its own node. While a lock is open, the
+ * session writes to that node; the answers prove since when its time to live counts (proof.h).
  */
 #ifndef DLOCK_ZOOKEEPER_SESSION_H
 #define DLOCK_ZOOKEEPER_SESSION_H

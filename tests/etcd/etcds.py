@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.request
 
 from ports import free_ports
@@ -92,14 +93,18 @@ class Member:
 
     def start(self):
         client, peer = (f"http://127.0.0.1:{port}" for port in (self.client_port, self.peer_port))
-        others = ",".join(f"n{other.number}=http://127.0.0.1:{other.relay_port}" for other in self.cluster.members)
+        others = ",".join(f"n{other.number}={other.peer_url()}" for other in self.cluster.members)
         with open(self.cluster.folder / f"log{self.number}", "ab") as log:
             self.process = subprocess.Popen(
                 ["etcd", "--name", f"n{self.number}", "--data-dir", self.cluster.folder / str(self.number),
                  "--heartbeat-interval", "50", "--election-timeout", str(self.election_ms), "--unsafe-no-fsync",
                  "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                 "--initial-advertise-peer-urls", f"http://127.0.0.1:{self.relay_port}", "--initial-cluster", others,
+                 "--initial-advertise-peer-urls", self.peer_url(), "--initial-cluster", others,
                  "--logger", "zap", "--log-level", "warn"], stdout=log, stderr=log)
+
+    def peer_url(self):
+        """As the others know it."""
+        return f"http://127.0.0.1:{self.relay_port if self.cluster.with_links else self.peer_port}"
 
     def ask(self, path, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.client_port}{path}", json.dumps(body).encode())
@@ -109,7 +114,9 @@ class Member:
         """None: it does not answer, or has no leader."""
         with contextlib.suppress(OSError):
             said = self.ask("/v3/maintenance/status")
-            return said if said.get("leader", "0") != "0" else None
+            if said.get("leader", "0") != "0":
+                return said
+        time.sleep(0.05)  # the relays need the processor, too
         return None
 
     def kill(self):
@@ -118,11 +125,12 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, folder, election_ms=(500, 500, 500)):
+    def __init__(self, folder, election_ms=(500, 500, 500), links=False):
+        """links: a member can be cut off from the others."""
         self.folder = pathlib.Path(folder)
         ports = free_ports(9)
         self.members = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
-        self.links, self.relays = {}, []
+        self.with_links, self.links, self.relays = links, {}, []
 
     def link(self, one, other):
         return self.links.setdefault(frozenset((one, other)), self.new_link())
@@ -134,7 +142,7 @@ class Cluster:
         return link
 
     def start(self):
-        self.relays = [Relay(self, member) for member in self.members]
+        self.relays = [Relay(self, member) for member in self.members if self.with_links]
         self.mend()
 
     def mend(self):

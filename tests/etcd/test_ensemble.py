@@ -52,7 +52,7 @@ def test_the_leader_is_lost_and_the_hold_is_not(cluster, parties):
 @pytest.fixture
 def uneven(tmp_path):
     """Its first member gives its leadership up six times as late as the others elect another leader."""
-    made = Cluster(tmp_path, election_ms=(3000, 500, 500))
+    made = Cluster(tmp_path, election_ms=(3000, 500, 500), links=True)
     made.start()
     yield made
     made.end()
@@ -106,7 +106,7 @@ def test_a_frozen_holder_finds_that_it_has_lost(cluster, parties):
 
 def test_a_frozen_member_holds_nobody_up(cluster, parties):
     """Its clients ask another one: the hold is renewed there, and the waiter's watch begins anew there."""
-    holder, waiter = parties(cluster.url(), ttl_ms=20000), parties(cluster.url(), ttl_ms=20000)
+    holder, waiter = parties(cluster.url(), ttl_ms=6000), parties(cluster.url(), ttl_ms=6000)
     token = int(holder.ask("acquire 60000").split()[1])
     waiter.say("acquire 60000")
     asked = cluster.asked_by(holder.process.pid)

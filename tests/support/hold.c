@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hold URL TTL-MS NAME [ANSWER-MS]: one client that does what its input says, a line each, and says what came
- * of it, with the time (CLOCK_BOOTTIME, in ms), which all processes of the machine share.
+ * hold URL TTL-MS NAME [ANSWER-MS]: one client that does what its input says, a line each, and says
+ * what came of it, with the time (CLOCK_BOOTTIME, in ms), which all processes of the machine share.
  *     acquire WAIT-MS   "acquire <status> <token> <remaining ms>"
  *     valid             "valid <0 or 1> <remaining ms>"
  *     extend, release   "<word> <status>"
