@@ -490,12 +490,12 @@ OF_EPOCHS = [
 ]
 
 OF_ENSEMBLES = [
-    ("a session that its servers refuse is never given up", "lock/zookeeper/session.c",
-     "    if (now_ns < due_ns)\n        return due_ns;\n    session->given_up", "    if (now_ns > 0)\n        return due_ns;\n    session->given_up",
+    ("a session that its servers refuse is never given up", "lock/zookeeper/zk_session.c",
+     "    if (now_ns < due_ns)\n        return due_ns;\n    zk->given_up", "    if (now_ns > 0)\n        return due_ns;\n    zk->given_up",
      "zookeeper", "its_server_loses_its_data"),
-    ("a client that makes the identity again gives it the same value", "lock/zookeeper/steps.c",
-     '"%02x", bytes[i]);', '"%02x", session->client->id[i]);', "zookeeper", "its_server_loses_its_data"),
-    ("data that was lost is not told from data that is there", "lock/zookeeper/steps.c",
+    ("a client that makes the identity again gives it the same value", "lock/queued/claim.c",
+     '"%02x", bytes[i]);', '"%02x", bytes[i] & 0);', "zookeeper", "its_server_loses_its_data"),
+    ("data that was lost is not told from data that is there", "lock/queued/claim.c",
      '"%02x", bytes[i]);', '"%02x", bytes[i] & 0);', "service_zookeeper", "test_its_data_is_lost"),
     ("an ensemble's epoch is that of Redis", EPOCH,
      'snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->engine);', 'snprintf(epoch.engine, sizeof epoch.engine, "redis");',
