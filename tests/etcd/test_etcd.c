@@ -675,7 +675,7 @@ static void with_tls(void **state)
     hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
-    client = client_at(etcd_server_url(server), (struct dlock_options){.connect_timeout_ms = 500});
+    client = client_at(etcd_server_url(server), (struct dlock_options){.connect_timeout_ms = 3000});
     lock = lock_at(client);
     assert_status(tried(lock, &hold), UNREACHABLE);
     assert_says(dlock_error(), "certificate");
