@@ -381,6 +381,8 @@ OF_TOKENS = [
      "rung_redlock_token", "the_largest_number_is_proposed"),
     ("a server with a foreign token has a vote", ACQUIRE_LUA,
      "if not (token < 2 ^ 53) then", "if false then", "rung_redlock_token", "a_foreign_token_has_no_vote"),
+    ("the others get a foreign token", TOKEN_LUA,
+     "if not (newest + 1 < 2 ^ 53) then", "if false then", "rung_redlock_token", "a_foreign_token_is_not_proposed"),
     ("a refused token is not proposed again", SET_TOKEN,
      "#define PROPOSALS_MAX 2", "#define PROPOSALS_MAX 1",
      "rung_redlock_token", "a_refused_proposal_is_repeated_above"),
