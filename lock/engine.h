@@ -45,7 +45,8 @@ struct renewer_ops {
     void (*free)(struct renewer *renewer);
     /* Connects, until limit_ns (CLOCK_MONOTONIC) at the latest, or until wake_fd is readable.
      * servers: dlock_hold.servers of the hold that is renewed first. Others use the connection,
-     * too. */
+     * too. While rounds are under way it does not wait. If this hold needs another connection than
+     * they have, they are over by limit_ns. */
     dlock_status (*ready)(struct renewer *renewer, uint32_t servers, int64_t limit_ns, int wake_fd);
     /* With the mutex. The connection is on loan: return it with `rest`. */
     bool (*is_lent)(const struct renewer *renewer);

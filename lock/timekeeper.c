@@ -518,8 +518,10 @@ static void wait_for_rounds(struct timekeeper *timekeeper)
     int64_t until_ns = INT64_MAX;
     if (first_due(timekeeper) != NULL) {
         const uint32_t servers = atomic_load(&first_due(timekeeper)->servers);
+        int64_t left_ns = valid_until(first_due(timekeeper)) - timekeeper->client->now_ns();
+        int64_t limit_ns = mono_ns() + left_ns / 2;
         pthread_mutex_unlock(&timekeeper->mutex);
-        dlock_status status = renewals->ops->ready(renewals->renewer, servers, mono_ns(), -1);
+        dlock_status status = renewals->ops->ready(renewals->renewer, servers, limit_ns, -1);
         pthread_mutex_lock(&timekeeper->mutex);
         if (status == DLOCK_OK)
             begin_rounds(timekeeper, timekeeper->client->now_ns());

@@ -6,6 +6,9 @@ if redis.call('GET', KEYS[2]) ~= ARGV[2] then
 end
 local newest = redis.call('GET', KEYS[1])
 if newest and not (tonumber(ARGV[1]) > tonumber(newest)) then
+    if not (newest + 1 < 2 ^ 53) then -- a foreign value, as in redlock_acquire.lua: the others must not get it
+        return redis.error_reply('ERR ' .. KEYS[1] .. ' has no token')
+    end
     return newest + 1
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])

@@ -78,18 +78,25 @@ static bool renewer_has_own(struct renewer *renewer, uint32_t servers)
     return redis_up_to(own, servers);
 }
 
-/* Rounds under way stay on their connection, and are not to wait. Without a majority on it, others
- * wait until these are over, and may then get another connection. So does one whose servers only a
- * connection of the pool reaches. Calls need a lent one, too: if its own one will do, no more begin
- * there, so that it goes back. */
-static dlock_status renewer_still_ready(struct renewer *renewer, uint32_t servers)
+/* Whether another connection than that of the rounds under way would do, or would be better. Calls
+ * need a lent one, too: if its own one will do, no more begin there, so that it goes back. */
+static bool renewer_has_other(struct renewer *renewer, uint32_t servers)
 {
-    if (renewer_is_lent(renewer) && renewer_has_own(renewer, servers))
-        return DLOCK_UNREACHABLE;
+    return renewer_is_lent(renewer) ? renewer_has_own(renewer, servers)
+                                    : !redis_up_to(renewer->own, servers) &&
+                                          pool_has_up(&redis_of(renewer->client)->pool, servers);
+}
+
+/* Rounds under way stay on their connection, and are not to wait. Without a majority on it, others
+ * wait until these are over, and may then get another connection. If there is one, these are over
+ * by limit_ns: a server that is silent there must cost no other hold its own majority. */
+static dlock_status renewer_still_ready(struct renewer *renewer, uint32_t servers, int64_t limit_ns)
+{
     redis_ready(renewer->redis, mono_ns(), -1);
-    if (!renewer_is_lent(renewer) && !redis_up_to(renewer->own, servers) &&
-        pool_has_up(&redis_of(renewer->client)->pool, servers))
+    if (renewer_has_other(renewer, servers)) {
+        rounds_limit(&renewer->rounds, limit_ns);
         return DLOCK_UNREACHABLE;
+    }
     return redis_up(renewer->redis) ? DLOCK_OK : DLOCK_UNREACHABLE;
 }
 
@@ -117,7 +124,7 @@ static dlock_status renewer_ready(struct renewer *renewer, uint32_t of_hold, int
     struct redis *own = renewer->own, *lent;
     const int64_t now_ns = mono_ns();
     if (renewer->rounds.count > 0)
-        return renewer_still_ready(renewer, servers);
+        return renewer_still_ready(renewer, servers, limit_ns);
     if (redis_up(own) || now_ns >= renewer->own_from_ns) {
         dlock_status status = redis_ready(own, now_ns + (limit_ns - now_ns) / 2, wake_fd);
         if (status == DLOCK_CANCELLED || redis_up_to(own, servers))

@@ -185,6 +185,13 @@ void rounds_wait(struct rounds *rounds, struct redis *redis, int wake_fd)
     }
 }
 
+void rounds_limit(struct rounds *rounds, int64_t until_ns)
+{
+    struct round *round;
+    TAILQ_FOREACH(round, &rounds->under_way, of_rounds)
+        round->until_ns = min_ns(round->until_ns, until_ns);
+}
+
 struct renewal *rounds_over(const struct rounds *rounds)
 {
     struct round *round = TAILQ_FIRST(&rounds->over);

@@ -35,6 +35,8 @@ struct renewal *rounds_begin(struct rounds *rounds, const struct rung_env *env,
  * wake_fd is readable. A round is over when it is decided, when no answer can come any more, or at
  * its deadline or after command_timeout_ms. */
 void rounds_wait(struct rounds *rounds, struct redis *redis, int wake_fd);
+/* Those under way are over by then, at the latest. */
+void rounds_limit(struct rounds *rounds, int64_t until_ns);
 /* One that is over; NULL: there is none. */
 struct renewal *rounds_over(const struct rounds *rounds);
 /* Ends that one, and frees it. Missing answers are left behind, see heard.h. Returns what the

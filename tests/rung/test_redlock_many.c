@@ -8,8 +8,9 @@
 
 #include <stdio.h>
 
-#define HOUR_MS 3600000 /* a third of it is longer than any test waits */
-#define LONG_MS 60000   /* no limit ends a wait in a test */
+#define HOUR_MS 3600000     /* a third of it is longer than any test waits */
+#define LONG_MS 60000       /* no limit ends a wait in a test */
+#define SHORT_NS 4000000000 /* half of it is waited for, the other half is in reserve */
 #define HOLDS 20
 #define BARE_MS "600000" /* the keys' time to live before they are renewed */
 
@@ -487,9 +488,8 @@ static void count_without(size_t server, size_t hold)
 /* The timekeeper loses its own connection to server 0, which is then refused. Hold 0 counts on that
  * server and server 1, and only the connection of the pool is open to both. Hold 1 counts on the
  * others, and is renewed all the same. */
-static void renewed_where_most_of_its_servers_are(void **state)
+static void hold_where_most_of_their_servers_are(void)
 {
-    (void)state;
     hold_many_with((struct dlock_options){.on_event = record_event, .connections_max = 1});
     count_without(2, 0);
     count_without(0, 1);
@@ -500,11 +500,36 @@ static void renewed_where_most_of_its_servers_are(void **state)
     are_due(&holds[0], 1, holds[0]);
     eventually(proxy_done(proxies[0]) && record_count(events, "RENEWAL_FAILED") == 1);
     count_anew();
+}
+
+static void renewed_where_most_of_its_servers_are(void **state)
+{
+    (void)state;
+    hold_where_most_of_their_servers_are();
     for (size_t due = 0; due < 2; due++) {
         are_due(&holds[due], 1, holds[due]);
         eventually(renewed() == due + 1);
     }
     assert_int_equal(record_count(events, "RENEWAL_FAILED"), 0);
+    server_text(servers[0], "CONFIG SET maxclients 1000");
+    end_many();
+}
+
+/* Server 2 is silent, and the round of hold 1 waits for it. Hold 0 has to wait until that round has
+ * ended, which is at half of its own validity. */
+static void others_wait_for_a_silent_server_only_shortly(void **state)
+{
+    (void)state;
+    hold_where_most_of_their_servers_are();
+    proxy_plan(proxies[2], PROXY_HOLD_REPLY, "PEXPIRE", NULL, 0);
+    are_due(&holds[1], 1, holds[1]);
+    eventually(proxy_done(proxies[2]));
+    atomic_store(&holds[0]->valid_until_ns, client->now_ns() + SHORT_NS);
+    are_due(&holds[0], 1, holds[0]);
+    eventually(renewed() == 1);
+    assert_int_equal(record_count(events, "RENEWAL_FAILED"), 1);
+    assert_int_equal(stats_of(client).lost, 0);
+    proxy_let_go(proxies[2]);
     server_text(servers[0], "CONFIG SET maxclients 1000");
     end_many();
 }
@@ -536,6 +561,7 @@ int main(void)
         cmocka_unit_test(due_while_a_call_renews_it),
         cmocka_unit_test(a_lent_connection_goes_back),
         cmocka_unit_test(renewed_where_most_of_its_servers_are),
+        cmocka_unit_test(others_wait_for_a_silent_server_only_shortly),
         cmocka_unit_test(closed_while_rounds_are_under_way),
     };
     return cmocka_run_group_tests_name("redlock_many", tests, servers_start, servers_stop);

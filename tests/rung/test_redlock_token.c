@@ -523,6 +523,28 @@ static void an_equal_token_is_refused(void **state)
     repeats_above(0);
 }
 
+/* A server without a vote may be asked in the second round all the same. What it says is not
+ * proposed to the others. */
+static void a_foreign_token_is_not_proposed(void **state)
+{
+    static const char *const foreign[] = {"9007199254740992", "9000000000000000000"};
+    (void)state;
+    dlock_client *client = client_behind_proxies(COUNT, (struct dlock_options){0});
+    dlock *lock = settled(client);
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        dlock_hold *hold;
+        server_text(servers[0], "SET " TOKEN_KEY " %s", foreign[i]);
+        proxy_plan(proxies[2], PROXY_CUT_REQUEST, PROPOSES, NULL, 0);
+        assert_status(tried_with_token(lock, &hold), REFUSED);
+        assert_true(proxy_done(proxies[2]));
+        assert_says(dlock_error(), TOKEN_KEY " has no token");
+        assert_true(token_on(1) < (uint64_t)1 << 53);
+        hold = wanted(lock, wants);
+        assert_status(dlock_release(hold, NULL), OK);
+    }
+    end_behind_proxies(client, lock);
+}
+
 static void one_lost_answer_does_not_matter(void **state)
 {
     (void)state;
@@ -631,6 +653,7 @@ int main(void)
         cmocka_unit_test_setup(the_largest_number_is_proposed, empty),
         cmocka_unit_test_setup(a_refused_proposal_is_repeated_above, empty),
         cmocka_unit_test_setup(an_equal_token_is_refused, empty),
+        cmocka_unit_test_setup(a_foreign_token_is_not_proposed, empty),
         cmocka_unit_test_setup(one_lost_answer_does_not_matter, empty),
         cmocka_unit_test_setup(lost_answers_of_a_majority, empty),
         cmocka_unit_test_setup(validity_counts_from_before_the_first_round, empty),
