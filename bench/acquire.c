@@ -102,6 +102,12 @@ static void measure_valid(dlock_client *client)
     printf("dlock_valid: %.1f ns (%d of %d said yes)\n", took * 1e3 / CHECKS, valid, CHECKS);
 }
 
+static bool is_measured(const struct dlock_rung *rung, size_t servers)
+{
+    const bool here = strcmp(rung->engine, "redis") == 0 || strcmp(rung->engine, "none") == 0;
+    return here && (!rung->quorum || servers > 1);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0) {
@@ -127,7 +133,7 @@ int main(int argc, char **argv)
     const struct dlock_rung *rungs = dlock_rungs(&count);
     printf("%-14s %10s %12s %8s\n", "rung", "pair us", "2 PINGs us", "ratio");
     for (size_t i = 0; i < count; i++)
-        if (!rungs[i].quorum || options.server_count > 1)
+        if (is_measured(&rungs[i], options.server_count))
             measure_rung(rungs[i].quorum ? several : client, rungs[i].name, none, ping);
     measure_valid(client);
     dlock_batch_free(ping);

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ladder, read from its files: the rungs in order, the card on top of each, the code, and the points where it can be
 stopped. And the change from one rung to the next. On top of them
-stand the names that mean a rung and a way to write together."""
+stand the names that mean a rung and a way to write together. The rungs of other engines have no file in lock/rungs, so
+they have a list of their own."""
 import difflib
 import json
 import os
@@ -19,6 +20,7 @@ class Rung:
 
     def __init__(self, said):
         self.name, self.flawed, self.adds, self.flaw = (said[key] for key in ("name", "flawed", "adds", "flaw"))
+        self.engine = said["engine"]
         self.traits = {key: value for key, value in said.items() if isinstance(value, bool) and key != "flawed"}
         self.lock, self.write, self.chapter = self, None, self.name
 
@@ -88,7 +90,7 @@ class Pair(Rung):
     """A rung, and a way to write that has its name and takes its tokens."""
 
     def __init__(self, said, lock):
-        super().__init__({**said, **lock.traits})
+        super().__init__({**said, **lock.traits, "engine": lock.engine})
         self.lock, self.write, self.chapter = lock, self.name, "fenced"
 
     @property
@@ -127,10 +129,15 @@ def fences():
     return [way["name"] for way in said()["writes"] if way["rung"]]
 
 
+def others():
+    """The rungs of other engines, each in a package of its own: libdlock-<engine>."""
+    return [rung for rung in map(Rung, said()["rungs"]) if rung.engine not in ("none", "redis")]
+
+
 def rungs():
-    """The whole ladder."""
+    """The whole ladder, except for these."""
     ladder = said()
-    alone = [Rung(rung) for rung in ladder["rungs"]]
+    alone = [rung for rung in map(Rung, ladder["rungs"]) if rung.engine in ("none", "redis")]
     locks = {rung.name: rung for rung in alone}
     return alone + [Pair(way, locks[way["rung"]]) for way in ladder["writes"] if way["rung"]]
 

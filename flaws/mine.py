@@ -28,7 +28,7 @@ def problem_with(name):
         return f'"{name}" cannot be a rung\'s name: a lower-case letter first, then a-z, 0-9 and _, at most 30 in all'
     if name == "oracle" or name in ALL:
         return f'"{name}" is a scenario\'s name: take another'
-    if ladder.find(name):
+    if ladder.find(name) or name in [rung.name for rung in ladder.others()]:
         return f'there is a rung "{name}" already: take another name' + (
             f", or take it away first: scripts/rung drop {name}" if is_own(name) else "")
     if (ladder.ROOT / "lock" / "rungs" / f"{name}.c").exists():
@@ -51,7 +51,7 @@ def begin(name, source):
     with LADDER.open("a", encoding="utf-8") as file:
         file.write(f'X({name}, FLAWED, "{adds}", "{flaw}")\n')
     said = ladder.said()
-    said["rungs"].append({"name": name, "flawed": True, "adds": adds, "flaw": flaw, **source.traits})
+    said["rungs"].append({"name": name, "flawed": True, "adds": adds, "flaw": flaw, **source.traits, "engine": source.engine})
     ladder.LADDER.write_text(ladder.as_lines(said), encoding="utf-8")
     return [rung, LADDER, ladder.LADDER]
 

@@ -17,6 +17,9 @@ def meant(name, known):
 
 def rung(name):
     found = ladder.find(name)
+    if name in [rung.name for rung in ladder.others()]:
+        raise Unknown(f'"{name}" needs servers of its own kind, and the scenarios run on Redis: scripts/demo --lock {name} '
+                      "sells with it")
     if found is None:
         known = [rung.name for rung in ladder.rungs()]
         raise Unknown(f'"{name}" is no rung.{meant(name, known)} The rungs are {", ".join(known)}')

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ZooKeeper ensemble of one's own: three processes of Java's on free ports, and the links between them, which can be
-cut without a word."""
+"""A ZooKeeper ensemble of one's own: processes of Java's on free ports, and the links between them, which can be cut
+without a word."""
 import contextlib
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -102,14 +103,18 @@ class Node:
         self.process.kill()
         self.process.wait()
 
+    def forget(self):
+        """It is dead, and what it had written is lost."""
+        shutil.rmtree(self.folder / "version-2")
+
 
 class Ensemble:
-    def __init__(self, folder, tick_ms=200, sync_limit=10, links=False):
+    def __init__(self, folder, count=3, tick_ms=200, sync_limit=10, links=False):
         """links: a node can be cut off from the others. sync_limit: for how many ticks it goes on then."""
         self.folder, self.tick_ms, self.sync_limit = pathlib.Path(folder), tick_ms, sync_limit
-        ports = free_ports(9)
+        ports = free_ports(3 * count)
         self.nodes, self.links = [], {}
-        for number in (1, 2, 3):
+        for number in range(1, count + 1):
             self.nodes.append(Node(self, number, ports[3 * number - 3:3 * number]))
         for one in self.nodes:
             for other in self.nodes:
@@ -126,7 +131,7 @@ class Ensemble:
     def start(self):
         for node in self.nodes:
             node.start()
-        wait_until(lambda: all(node.mode() for node in self.nodes), "an ensemble of three that serves", START_S)
+        wait_until(lambda: all(node.mode() for node in self.nodes), "an ensemble that serves", START_S)
 
     def leader(self):
         return wait_until(lambda: next((node for node in self.nodes if node.process.poll() is None and
@@ -141,9 +146,13 @@ class Ensemble:
             for link in links if node in pair else []:
                 (link.open.clear if cut else link.open.set)()
 
-    def url(self, *nodes):
+    def url(self, *nodes, path=""):
         hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in nodes or self.nodes)
-        return f"zk://{hosts}?tick_ms={self.tick_ms}"
+        return f"zk://{hosts}{path}?tick_ms={self.tick_ms}"
+
+    def kill(self):
+        for node in self.nodes:
+            node.kill()
 
     def end(self):
         for node in self.nodes:

@@ -257,7 +257,7 @@ struct dlock_rung {
     bool flawed;      /* kept for teaching; refused unless dlock_options.allow_flawed */
     bool distributed; /* it asks a server, so it also excludes other processes */
     bool expires;     /* its holds have a time to live */
-    bool renewed;     /* the timekeeper renews its holds */
+    bool renewed;     /* the library renews its holds */
     bool reentrant;   /* an owner that holds the lock may acquire it again */
     bool handoff;     /* a release hands the lock to the client's longest waiter */
     bool tokens;      /* holds have fencing tokens; `redlock`: with want.token. See dlock_token */
@@ -266,10 +266,12 @@ struct dlock_rung {
                          them, 3 to 15. Other rungs need one, if they are distributed */
     const char *adds; /* what it adds to the rung before it */
     const char *flaw; /* what still breaks it */
+    const char *engine; /* the servers that keep its locks: "redis"; "none", if there are none; any
+                           other is an engine of a package of its own, see dlock_options.engine */
 };
 
-/* All rungs, in the ladder's order. *count is set to their number, unless count is NULL. Static
- * storage. */
+/* All rungs, in the ladder's order, those of other engines included. *count is set to their number,
+ * unless count is NULL. Static storage. */
 DLOCK_API const struct dlock_rung *dlock_rungs(size_t *count);
 
 /* The rung of that name, or NULL. NULL asks for the default, "watchdog". */
@@ -517,9 +519,9 @@ DLOCK_API void dlock_client_stats(const dlock_client *client, struct dlock_stats
  * rung: a name of the ladder, or NULL for the default. name: the key in Redis, verbatim, without a
  * prefix; 1 to DLOCK_NAME_MAX bytes; copied.
  * Opening the same rung and name again in one client gives the same lock, also on `local`.
- * OK; INVALID (there is no such rung: dlock_error() lists them; the name is empty, too long, or
- * excluded by "Keys in Redis"; the number of servers is not one that the rung takes); FLAWED;
- * NO_MEMORY; FORKED.
+ * OK; INVALID (there is no such rung: dlock_error() lists them; it is of another engine than the
+ * client; the name is empty, too long, or excluded by "Keys in Redis"; the number of servers is not
+ * one that the rung takes); FLAWED; NO_MEMORY; FORKED.
  * Unless OK, *lock is NULL. */
 DLOCK_API dlock_status dlock_open(dlock_client *client, const char *rung, const char *name,
                                   dlock **lock);

@@ -13,18 +13,23 @@
 #define SOUND false
 
 #define X(name, flawed, adds, flaw) extern const struct rung_ops rung_##name;
+#define E(name, adds, flaw)
 #include "ladder.def"
 #undef X
+#undef E
 
 static const struct {
-    const struct rung_ops *ops;
+    const char *name;
+    const struct rung_ops *ops; /* NULL: of another engine, which has that name */
     bool flawed;
     const char *adds;
     const char *flaw;
 } ladder[] = {
-#define X(name, flawed, adds, flaw) {&rung_##name, flawed, adds, flaw},
+#define X(name, flawed, adds, flaw) {#name, &rung_##name, flawed, adds, flaw},
+#define E(name, adds, flaw) {#name, NULL, SOUND, adds, flaw},
 #include "ladder.def"
 #undef X
+#undef E
 };
 
 #define RUNG_COUNT (sizeof ladder / sizeof ladder[0])
@@ -33,11 +38,12 @@ static struct dlock_rung described[RUNG_COUNT];
 static char names[64 + 32 * RUNG_COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-struct dlock_rung ladder_describe(const struct rung_ops *ops)
+static struct dlock_rung describe_ops(const struct rung_ops *ops)
 {
-    struct dlock_rung rung = {
+    const bool serverless = (ops->traits & TRAIT_SERVERLESS) != 0;
+    return (struct dlock_rung){
         .name = ops->name,
-        .distributed = (ops->traits & TRAIT_SERVERLESS) == 0,
+        .distributed = !serverless,
         .expires = (ops->traits & TRAIT_EXPIRES) != 0,
         .renewed = ops->renew != NULL || ops->send_renew != NULL,
         .reentrant = (ops->traits & TRAIT_REENTRANT) != 0,
@@ -47,15 +53,34 @@ struct dlock_rung ladder_describe(const struct rung_ops *ops)
         .quorum = (ops->traits & TRAIT_QUORUM) != 0,
         .adds = "",
         .flaw = "",
+        .engine = serverless ? "none" : "redis",
     };
-    for (size_t i = 0; i < RUNG_COUNT; i++) {
-        if (ladder[i].ops != ops)
-            continue;
-        rung.flawed = ladder[i].flawed;
-        rung.adds = ladder[i].adds;
-        rung.flaw = ladder[i].flaw;
-    }
+}
+
+static struct dlock_rung describe(size_t i)
+{
+    struct dlock_rung rung = {.name = ladder[i].name,
+                              .distributed = true,
+                              .expires = true,
+                              .renewed = true,
+                              .reentrant = true,
+                              .tokens = true,
+                              .engine = ladder[i].name};
+    if (ladder[i].ops != NULL)
+        rung = describe_ops(ladder[i].ops);
+    rung.flawed = ladder[i].flawed;
+    rung.adds = ladder[i].adds;
+    rung.flaw = ladder[i].flaw;
     return rung;
+}
+
+struct dlock_rung ladder_describe(const struct rung_ops *ops)
+{
+    for (size_t i = 0; i < RUNG_COUNT; i++)
+        if (ladder[i].ops == ops || (ladder[i].ops == NULL && ops->engine != NULL &&
+                                     strcmp(ladder[i].name, ops->name) == 0))
+            return describe(i);
+    return describe_ops(ops);
 }
 
 static void add_names(bool flawed)
@@ -65,7 +90,7 @@ static void add_names(bool flawed)
         size_t used = strlen(names);
         if (ladder[i].flawed != flawed)
             continue;
-        snprintf(names + used, sizeof names - used, "%s%s", before, ladder[i].ops->name);
+        snprintf(names + used, sizeof names - used, "%s%s", before, ladder[i].name);
         before = ", ";
     }
 }
@@ -73,7 +98,7 @@ static void add_names(bool flawed)
 static void describe_all(void)
 {
     for (size_t i = 0; i < RUNG_COUNT; i++)
-        described[i] = ladder_describe(ladder[i].ops);
+        described[i] = describe(i);
     add_names(false);
     strcat(names, " and, flawed, kept for teaching: ");
     add_names(true);
@@ -96,7 +121,7 @@ const char *ladder_names(void)
 static size_t ladder_find(const char *name)
 {
     size_t i = 0;
-    while (i < RUNG_COUNT && strcmp(ladder[i].ops->name, name != NULL ? name : DEFAULT_RUNG) != 0)
+    while (i < RUNG_COUNT && strcmp(ladder[i].name, name != NULL ? name : DEFAULT_RUNG) != 0)
         i++;
     return i;
 }

@@ -7,7 +7,8 @@
 
 #include "rung.h"
 
-/* The ops of the rung with that name; NULL is the default's name. NULL: there is no such rung. */
+/* The ops of the rung with that name; NULL is the default's name. NULL: there is no such rung, or
+ * it is of another engine. */
 const struct rung_ops *ladder_ops(const char *name);
 
 /* The description of ops, as dlock_rungs() gives it. ops need not be on the ladder. */

@@ -90,13 +90,18 @@ dlock_status dlock_open(dlock_client *client, const char *rung, const char *name
     const struct rung_ops *own = client->engine->rung;
     if (own != NULL && (rung == NULL || strcmp(rung, own->name) == 0))
         return dlock_open_ops(client, own, name, lock);
-    const struct rung_ops *ops = ladder_ops(rung);
-    if (ops == NULL)
+    const struct dlock_rung *known = dlock_rung_find(rung);
+    if (known == NULL)
         return fail(DLOCK_INVALID, "there is no rung '%.64s'; there are %s", rung, ladder_names());
     if (own != NULL)
-        return fail(DLOCK_INVALID, "rung '%s' is not one of %s; there '%s' is right", ops->name,
+        return fail(DLOCK_INVALID, "rung '%s' is not one of %s; there '%s' is right", known->name,
                     client->engine->name, own->name);
-    const struct dlock_rung *known = dlock_rung_find(rung);
+    const struct rung_ops *ops = ladder_ops(rung);
+    if (ops == NULL)
+        return fail(DLOCK_INVALID,
+                    "rung '%s' is of the package libdlock-%s; open a client whose options.engine "
+                    "is dlock_%s()",
+                    known->name, known->engine, known->engine);
     if (known->flawed && !client->options.allow_flawed)
         return fail(DLOCK_FLAWED, "'%s' is flawed (%s); set allow_flawed to use it all the same",
                     known->name, known->flaw);

@@ -114,7 +114,7 @@ static void add_stats(struct dlock_stats *sum, const dlock_client *client)
 
 void admin_metrics(struct service *service, struct request *request)
 {
-    const struct lock_servers *several = &service->locks[1];
+    const struct lock_servers *several = &service->locks[ROLE_LOCK_SERVERS];
     struct setting setting = mode_copy(&service->mode);
     struct metrics_now now = {
         .version = DLOCK_VERSION,
@@ -132,11 +132,13 @@ void admin_metrics(struct service *service, struct request *request)
     now.epoch_refused = seen.refused;
     now.epochs_raised = seen.raised;
     now.history_lost = history_lost(service->env.history, &(bool){false});
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < LOCK_ROLES; i++)
         add_stats(&now.lock, service->locks[i].client);
     now.lock_server_count = several->count;
     for (size_t i = 0; i < several->count; i++)
         now.lock_servers[i] = several->names[i];
+    for (size_t i = 0; i < ENGINE_COUNT; i++)
+        now.ensembles[i] = service->locks[ROLE_ENGINES + i].names[0];
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
 }
 
@@ -208,7 +210,7 @@ static void add_epoch(cJSON *json, struct epochs *epochs)
 /* The addresses of the servers that the lock is kept on. */
 static void add_servers(cJSON *json, const struct service *service, const struct dlock_rung *rung)
 {
-    const struct lock_servers *locks = &service->locks[rung->quorum];
+    const struct lock_servers *locks = &service->locks[lock_servers_role(rung)];
     cJSON *servers = cJSON_AddArrayToObject(json, "servers");
     for (size_t i = 0; i < locks->count && rung->distributed; i++)
         cJSON_AddItemToArray(servers, cJSON_CreateString(locks->names[i]));
@@ -338,6 +340,7 @@ static bool admin_settle(struct request *request, struct wish *wish, const struc
 /* Reads the body. False: it is wrong, and the request is answered. */
 static bool admin_take_wish(struct service *service, struct request *request, struct wish *wish)
 {
+    char lack[CONFIG_LACK_MAX];
     cJSON *json = json_body(request, "{\"rung\":\"watchdog\"}");
     if (json == NULL)
         return false;
@@ -349,12 +352,9 @@ static bool admin_take_wish(struct service *service, struct request *request, st
     for (const cJSON *member = json->child; valid && member != NULL; member = member->next)
         valid = take_member(request, member, wish);
     cJSON_Delete(json);
-    if (valid && wish->choice.rung != NULL && wish->choice.rung->quorum &&
-        service->locks[1].count == 0) {
-        answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "%s keeps its lock on several independent Redis servers, and this instance "
-                       "has none: start it with --lock-servers URL,URL,URL",
-                       wish->choice.rung->name);
+    if (valid && wish->choice.rung != NULL &&
+        config_lacks(&service->config, wish->choice.rung, lack)) {
+        answer_problem(request, PROBLEM_INVALID_VALUE, "%s %s", wish->choice.rung->name, lack);
         return false;
     }
     if (valid && wish->named_run && service->env.history == NULL) {

@@ -42,6 +42,7 @@ static void add_rung(cJSON *array, const struct dlock_rung *rung)
     cJSON_AddBoolToObject(to, "tokens", rung->tokens);
     cJSON_AddBoolToObject(to, "shared", rung->shared);
     cJSON_AddBoolToObject(to, "quorum", rung->quorum);
+    cJSON_AddStringToObject(to, "engine", rung->engine);
 }
 
 static void add_write(cJSON *array, const struct write_way *way)

@@ -68,10 +68,15 @@ static const struct row rows[] = {
      "the Redis server of lock and stock"},
     {"lock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),
      "another server for the lock"},
-    {"lock-servers", SERVERS, "URL,URL,URL...: an odd number, 3 to 15, each as for --redis", "", "",
-     0, 0, AT(lock_servers),
-     "the independent Redis servers of a lock that a majority grants: --lock redlock; a comma "
-     "begins a new URL only before a scheme"},
+    {"lock-servers", SERVERS, "URL,URL,URL...: an odd number, 3 to 15, each as for --redis"
+#define X(NAME, name, scheme, example, package) ", or " example
+#include "engines.def"
+#undef X
+     ,
+     "", "", 0, 0, AT(lock_servers),
+     "the servers of locks that are not kept on one Redis: independent Redis servers for --lock "
+     "redlock, an ensemble for a rung of its own kind. For switches between them the list may have "
+     "several kinds. A comma begins a new URL only before a scheme"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
     {"lock-service", NAME, "a name of letters, digits, . _ -", "", "", 0, 64, AT(lock_service),
@@ -251,11 +256,14 @@ static bool parse_number(const char *value, int64_t *number)
     return isdigit((unsigned char)value[0]) && *end == '\0' && errno == 0;
 }
 
-/* The library knows which URLs are valid. Opening a client checks them, and connects to no
- * server. */
-static bool is_server(const char *value, const char **why)
+/* The library knows which URLs are valid. Opening a client checks them, and connects to no server.
+ * engine NULL: Redis'. */
+static bool is_server_of(const struct engine *engine, const char *value, const char **why)
 {
-    struct dlock_options options = {.size = sizeof options, .servers = &value, .server_count = 1};
+    struct dlock_options options = {.size = sizeof options,
+                                    .servers = &value,
+                                    .server_count = 1,
+                                    .engine = engine != NULL ? engine->get() : NULL};
     dlock_client *client = NULL;
     bool valid = dlock_client_open(&options, &client) == DLOCK_OK;
     *why = valid ? "" : dlock_error();
@@ -263,20 +271,33 @@ static bool is_server(const char *value, const char **why)
     return valid;
 }
 
+static bool is_server(const char *value, const char **why)
+{
+    return is_server_of(NULL, value, why);
+}
+
 static bool is_of_sentinels(const char *url)
 {
     return strncmp(url, "sentinel://", 11) == 0;
+}
+
+/* It begins with a scheme of Redis', also with one that the library refuses. */
+static bool is_of_redis(const char *url)
+{
+    static const char *const schemes[] = {"redis://", "rediss://", "unix:", "sentinel://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+        if (strncmp(url, schemes[i], strlen(schemes[i])) == 0)
+            return true;
+    return false;
 }
 
 /* The length of the list's first URL. A comma begins the next one only before a scheme: a list of
  * sentinels and a password have commas of their own. */
 static size_t first_url_size(const char *list)
 {
-    static const char *const schemes[] = {"redis://", "rediss://", "unix:", "sentinel://"};
     for (const char *comma = list; (comma = strchr(comma, ',')) != NULL; comma++)
-        for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
-            if (strncmp(comma + 1, schemes[i], strlen(schemes[i])) == 0)
-                return (size_t)(comma - list);
+        if (is_of_redis(comma + 1) || engine_of_url(comma + 1) != NULL)
+            return (size_t)(comma - list);
     return strlen(list);
 }
 
@@ -297,6 +318,10 @@ static void free_urls(struct config *config)
 {
     while (config->lock_url_count > 0)
         free(config->lock_urls[--config->lock_url_count]);
+    for (size_t i = 0; i < ENGINE_COUNT; i++) {
+        free(config->engine_urls[i]);
+        config->engine_urls[i] = NULL;
+    }
 }
 
 /* The URL of a server that is named twice, which would count as two; NULL: there is none. */
@@ -316,32 +341,80 @@ static bool has_comma_in_host(const char *url)
     return strncmp(url, "redis://", 8) == 0 && strchr(at != NULL ? at : url, ',') != NULL;
 }
 
-/* Reads the list into lock_urls. */
+static void say_not_built(const struct engine *engine, char text[CONFIG_LACK_MAX])
+{
+    snprintf(text, CONFIG_LACK_MAX,
+             "needs an engine that this build does not have; build it with cmake -D %s=ON, which "
+             "needs Debian's package %s",
+             engine->option, engine->package);
+}
+
+/* Takes the URL of an ensemble. */
+static bool set_engine_url(struct config *config, const struct engine *engine, const char *from,
+                           char *url, char error[CONFIG_ERROR_MAX])
+{
+    char **field = &config->engine_urls[engine - engines];
+    char lack[CONFIG_LACK_MAX];
+    const char *why = "";
+    bool valid = false;
+    say_not_built(engine, lack);
+    if (engine->get == NULL)
+        config_wrong(error, "%s: %s %s", from, engine->scheme, lack);
+    else if (*field != NULL)
+        config_wrong(error, "%s: %s is given twice; give one URL with all servers, as in %s", from,
+                     engine->scheme, engine->example);
+    else if (!(valid = is_server_of(engine, url, &why)))
+        config_wrong(error, "%s: %s", from, why);
+    if (valid)
+        *field = url;
+    else
+        free(url);
+    return valid;
+}
+
+static const char or_ensembles[] = ""
+#define X(NAME, name, scheme, example, package) ", or " example
+#include "engines.def"
+#undef X
+    ;
+
+/* Reads the list into lock_urls and engine_urls. */
 static bool set_urls(struct config *config, const char *from, const char *list,
                      char error[CONFIG_ERROR_MAX])
 {
     const char *why, *rest = list;
-    size_t count = 0;
+    size_t count = 0, ensembles = 0;
     char *url;
     free_urls(config);
-    for (; (url = next_url(&rest)) != NULL; count++) {
+    while ((url = next_url(&rest)) != NULL) {
+        const struct engine *engine = engine_of_url(url);
+        if (engine != NULL) {
+            if (!set_engine_url(config, engine, from, url, error))
+                return false;
+            ensembles++;
+            continue;
+        }
         const bool has_comma = has_comma_in_host(url);
         if (has_comma || !is_server(url, &why)) {
+            const bool of_redis = is_of_redis(url);
             free(url);
-            return config_wrong(error, "%s: %s", from,
+            return config_wrong(error, "%s: %s%s", from,
                                 has_comma ? "a comma is followed by no URL; give each server with "
                                             "its scheme and without blanks, as in "
                                             "redis://a,redis://b,redis://c"
-                                          : why);
+                                          : why,
+                                of_redis ? "" : or_ensembles);
         }
         if (config->lock_url_count < LOCK_SERVERS_MAX)
             config->lock_urls[config->lock_url_count++] = url;
         else
             free(url);
+        count++;
     }
     if (*rest != '\0')
         return config_wrong(error, "out of memory");
-    if (list[0] != '\0' && (count < 3 || count % 2 == 0 || count > LOCK_SERVERS_MAX))
+    if ((count > 0 || (list[0] != '\0' && ensembles == 0)) &&
+        (count < 3 || count % 2 == 0 || count > LOCK_SERVERS_MAX))
         return config_wrong(error,
                             "%s: a majority needs an odd number of servers, 3 to %d, and %zu %s "
                             "given, as in redis://a,redis://b,redis://c",
@@ -360,10 +433,12 @@ static bool set_urls(struct config *config, const char *from, const char *list,
 
 static size_t scheme_size(const char *url)
 {
-    return strncmp(url, "redis://", 8) == 0  ? 8
-           : is_of_sentinels(url)            ? 11
-           : strncmp(url, "unix://", 7) == 0 ? 7
-                                             : 5;
+    const struct engine *engine = engine_of_url(url);
+    return engine != NULL                     ? strlen(engine->scheme)
+           : strncmp(url, "redis://", 8) == 0 ? 8
+           : is_of_sentinels(url)             ? 11
+           : strncmp(url, "unix://", 7) == 0  ? 7
+                                              : 5;
 }
 
 /* from: "--lock" or "INVENTORYD_LOCK", for messages. */
@@ -414,6 +489,11 @@ static bool set_value(struct config *config, const struct row *row, const char *
                                 row->fallback);
         break;
     case SERVER:
+        if (engine_of_url(value) != NULL)
+            return config_wrong(error,
+                                "%s: %s begins the URL of an ensemble, which keeps only locks; "
+                                "give it to --lock-servers",
+                                from, engine_of_url(value)->scheme);
         if (value[0] != '\0' && !is_server(value, &why))
             return config_wrong(error, "%s: %s", from, why);
         break;
@@ -675,9 +755,30 @@ static bool read_sentinel_login(struct config *config, char error[CONFIG_ERROR_M
     return set_text(&config->sentinel_password, password) || config_wrong(error, "out of memory");
 }
 
+bool config_lacks(const struct config *config, const struct dlock_rung *rung,
+                  char lack[CONFIG_LACK_MAX])
+{
+    const struct engine *engine = engine_of_rung(rung);
+    if (engine != NULL && engine->get == NULL)
+        say_not_built(engine, lack);
+    else if (engine != NULL && config->engine_urls[engine - engines] == NULL)
+        snprintf(lack, CONFIG_LACK_MAX,
+                 "keeps its lock on an ensemble, and --lock-servers names none with %s: start it "
+                 "with --lock-servers %s",
+                 engine->scheme, engine->example);
+    else if (rung->quorum && config->lock_url_count == 0)
+        snprintf(lack, CONFIG_LACK_MAX,
+                 "keeps its lock on several independent Redis servers, and --lock-servers names "
+                 "none: start it with --lock-servers URL,URL,URL");
+    else
+        return false;
+    return true;
+}
+
 bool config_read(struct config *config, struct config_request *request, int argc, char **argv,
                  char error[CONFIG_ERROR_MAX])
 {
+    char lack[CONFIG_LACK_MAX];
     *config = (struct config){0};
     *request = (struct config_request){.action = CONFIG_RUN};
     if (!read_defaults_and_environment(config, error))
@@ -688,11 +789,8 @@ bool config_read(struct config *config, struct config_request *request, int argc
     config->lock = config->named.rung;
     if (!write_settle(&config->named, WRITE_DECR, &config->write, error))
         return false;
-    if (config->lock->quorum && config->lock_url_count == 0)
-        return config_wrong(error,
-                            "--lock %s keeps its lock on several independent Redis servers: give "
-                            "--lock-servers URL,URL,URL, too",
-                            config->lock->name);
+    if (config_lacks(config, config->lock, lack))
+        return config_wrong(error, "--lock %s %s", config->lock->name, lack);
     if (config->redis[0] == '\0')
         return config_wrong(error, "--redis: a server's URL is missing; give %s", SERVER_FORM);
     if ((config->lock_redis[0] == '\0' && !set_text(&config->lock_redis, config->redis)) ||
@@ -760,6 +858,12 @@ static void hide_logins(const struct config *config, char *shown, size_t size)
     shown[0] = '\0';
     for (size_t i = 0; i < config->lock_url_count; i++) {
         hide_login(config->lock_urls[i], one, sizeof one);
+        text_join(shown, size, ",", one);
+    }
+    for (size_t i = 0; i < ENGINE_COUNT; i++) {
+        if (config->engine_urls[i] == NULL)
+            continue;
+        hide_login(config->engine_urls[i], one, sizeof one);
         text_join(shown, size, ",", one);
     }
 }

@@ -6,6 +6,7 @@
 #ifndef CONFIG_H
 #define CONFIG_H
 
+#include "engines.h"
 #include "token.h"
 #include "write.h"
 
@@ -26,12 +27,13 @@ struct config {
     char *admin_listen; /* "off": none */
     char *instance;
     char *redis;
-    char *lock_redis;   /* if not given: the value of redis */
-    char *lock_servers; /* as given, "": none; use lock_urls */
-    char *lock_urls[LOCK_SERVERS_MAX];
-    size_t lock_url_count; /* odd, 3 or more; 0: none were given */
-    char *stock_redis;     /* if not given: the value of redis */
-    char *lock_service;    /* if not given: the addresses of the lock's servers */
+    char *lock_redis;                  /* if not given: the value of redis */
+    char *lock_servers;                /* as given, "": none; use lock_urls */
+    char *lock_urls[LOCK_SERVERS_MAX]; /* those of Redis */
+    size_t lock_url_count;             /* odd, 3 or more; 0: none were given */
+    char *engine_urls[ENGINE_COUNT];   /* an ensemble's, by engine; NULL: not given */
+    char *stock_redis;                 /* if not given: the value of redis */
+    char *lock_service;                /* if not given: the addresses of the lock's servers */
     char *redis_password_file;
     char *sentinel_user; /* "": none */
     char *sentinel_password_file;
@@ -100,6 +102,12 @@ struct config_request {
 bool config_read(struct config *config, struct config_request *request, int argc, char **argv,
                  char error[CONFIG_ERROR_MAX]);
 void config_free(struct config *config);
+
+/* Whether the config or the build lacks what the rung's locks need: servers, or an engine. The lack
+ * is the end of a sentence that begins with the rung, and says what would be right. */
+#define CONFIG_LACK_MAX 256
+bool config_lacks(const struct config *config, const struct dlock_rung *rung,
+                  char lack[CONFIG_LACK_MAX]);
 
 /* An environment variable INVENTORYD_... that is no setting, perhaps a typo; NULL: there is
  * none. */

@@ -6,15 +6,17 @@
  */
 #include "epoch.h"
 
+#include "lock_servers.h"
 #include "log.h"
 #include "section.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-void epochs_init(struct epochs *epochs, const char *one, const char *several)
+void epochs_init(struct epochs *epochs, const char *const servers[LOCK_ROLES])
 {
-    *epochs = (struct epochs){.servers = {one, several}};
+    *epochs = (struct epochs){0};
+    memcpy(epochs->servers, servers, sizeof epochs->servers);
     pthread_mutex_init(&epochs->mutex, NULL);
 }
 
@@ -54,9 +56,9 @@ static struct stock_epoch epoch_of(const struct epochs *epochs, const struct dlo
 {
     struct stock_epoch epoch = {0};
     snprintf(epoch.rung, sizeof epoch.rung, "%s", rung->name);
-    snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->distributed ? "redis" : "none");
+    snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->engine);
     snprintf(epoch.servers, sizeof epoch.servers, "%s",
-             rung->distributed ? epochs->servers[rung->quorum] : "");
+             rung->distributed ? epochs->servers[lock_servers_role(rung)] : "");
     snprintf(epoch.identity, sizeof epoch.identity, "%s", identity);
     return epoch;
 }

@@ -15,8 +15,8 @@ struct sale_worker;
 
 /* What this instance knows of the epoch. */
 struct epochs {
-    /* of this instance's locks, as all instances call them; by dlock_rung.quorum */
-    const char *servers[2];
+    /* of this instance's locks, as all instances call them; by lock_servers_role */
+    const char *servers[LOCK_ROLES];
     pthread_mutex_t mutex;     /* protects what is below */
     struct stock_epoch latest; /* as last seen; number 0: not seen yet */
     uint64_t highest;          /* the highest number ever seen */
@@ -24,8 +24,8 @@ struct epochs {
     bool refused;              /* it stands for another lock than this instance's */
     unsigned long raised;      /* how often this instance raised it */
 };
-/* several: of locks that a majority grants; "": there are none. */
-void epochs_init(struct epochs *epochs, const char *one, const char *several);
+/* servers: "" if there are none. */
+void epochs_init(struct epochs *epochs, const char *const servers[LOCK_ROLES]);
 void epochs_destroy(struct epochs *epochs);
 
 /* For GET /lock and /metrics. */

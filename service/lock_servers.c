@@ -10,10 +10,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The URLs of those servers. */
-static char *const *urls_of(const struct config *config, enum redis_role role)
+enum server_role lock_servers_role(const struct dlock_rung *rung)
 {
-    return role == REDIS_LOCK_SERVERS ? config->lock_urls : &config->lock_redis;
+    const struct engine *engine = engine_of_rung(rung);
+    return engine != NULL ? (enum server_role)(ROLE_ENGINES + (engine - engines))
+           : rung->quorum ? ROLE_LOCK_SERVERS
+                          : ROLE_LOCK;
+}
+
+/* The URLs of those servers. */
+static char *const *urls_of(const struct config *config, enum server_role role, size_t *count)
+{
+    if (role == ROLE_LOCK_SERVERS) {
+        *count = config->lock_url_count;
+        return config->lock_urls;
+    }
+    char *const *url =
+        role == ROLE_LOCK ? &config->lock_redis : &config->engine_urls[role - ROLE_ENGINES];
+    *count = *url != NULL;
+    return url;
+}
+
+static bool name_one(const struct lock_servers *locks, const char *url,
+                     char name[STOCK_SERVERS_MAX + 1])
+{
+    _Static_assert(ENGINE_NAME_MAX == STOCK_SERVERS_MAX, "both are names of servers");
+    if (locks->engine != NULL)
+        return engine_name(locks->engine, url, name);
+    stock_server_name(url, name);
+    return true;
 }
 
 static int compare_names(const void *one, const void *two)
@@ -26,8 +51,7 @@ static bool name_all(struct lock_servers *locks, char *const *urls)
 {
     for (size_t i = 0; i < locks->count; i++) {
         char name[STOCK_SERVERS_MAX + 1];
-        stock_server_name(urls[i], name);
-        locks->names[i] = strdup(name);
+        locks->names[i] = name_one(locks, urls[i], name) ? strdup(name) : NULL;
         if (locks->names[i] == NULL)
             return false;
     }
@@ -41,13 +65,14 @@ static bool name_all(struct lock_servers *locks, char *const *urls)
     return true;
 }
 
-bool lock_servers_init(struct lock_servers *locks, const struct config *config, bool several,
-                       struct stock_server *stock_server, char *error, size_t error_size)
+bool lock_servers_init(struct lock_servers *locks, const struct config *config,
+                       enum server_role role, struct stock_server *stock_server, char *error,
+                       size_t error_size)
 {
-    locks->role = several ? REDIS_LOCK_SERVERS : REDIS_LOCK;
-    locks->count = several ? config->lock_url_count : 1;
-    locks->apart = several || strcmp(config->lock_redis, config->stock_redis) != 0;
-    char *const *urls = urls_of(config, locks->role);
+    char *const *urls = urls_of(config, role, &locks->count);
+    locks->role = role;
+    locks->engine = role >= ROLE_ENGINES ? &engines[role - ROLE_ENGINES] : NULL;
+    locks->apart = role != ROLE_LOCK || strcmp(config->lock_redis, config->stock_redis) != 0;
     if (!name_all(locks, urls)) {
         snprintf(error, error_size,
                  "the addresses of the lock's servers have more than %d characters together; give "
@@ -55,10 +80,10 @@ bool lock_servers_init(struct lock_servers *locks, const struct config *config, 
                  STOCK_SERVERS_MAX);
         return false;
     }
-    for (size_t i = 0; i < locks->count; i++) {
+    for (size_t i = 0; i < locks->count && locks->engine == NULL; i++) {
         struct stock_options options = {.url = urls[i],
                                         .timeout_ms = config->redis_timeout_ms,
-                                        .votes = several,
+                                        .votes = role == ROLE_LOCK_SERVERS,
                                         .sentinel_user = text_or_null(config->sentinel_user),
                                         .sentinel_password =
                                             text_or_null(config->sentinel_password)};
@@ -75,12 +100,16 @@ bool lock_servers_open(struct lock_servers *locks, const struct config *config,
                        const struct dlock_options *options)
 {
     struct dlock_options all = *options;
-    all.servers = (const char *const *)urls_of(config, locks->role);
-    all.server_count = locks->count;
+    all.servers = (const char *const *)urls_of(config, locks->role, &all.server_count);
     all.on_event_arg = locks;
-    if (locks->count > 1) { /* they are independent: no replica counts */
+    if (locks->role != ROLE_LOCK) { /* no replica counts */
         all.replicas_ack = DLOCK_REPLICAS_NONE;
         all.replicas = 0;
+    }
+    if (locks->engine != NULL) {
+        all.engine = locks->engine->get();
+        all.sentinel_user = all.sentinel_password = NULL;
+        all.on_trace = NULL; /* it tells commands of Redis */
     }
     return dlock_client_open(&all, &locks->client) == DLOCK_OK;
 }
@@ -115,6 +144,23 @@ bool lock_servers_find_twins(const struct lock_servers *locks, char *text, size_
         }
     }
     return false;
+}
+
+dlock_status lock_servers_try(const struct lock_servers *locks, const char *name,
+                              int64_t timeout_ms, dlock_cancel *cancel, char error[STOCK_ERROR_MAX])
+{
+    struct dlock_want want = {.size = sizeof want, .call_max_ms = timeout_ms, .cancel = cancel};
+    dlock *lock = NULL;
+    dlock_hold *hold = NULL;
+    dlock_status status = dlock_open(locks->client, locks->engine->name, name, &lock);
+    if (status == DLOCK_OK)
+        status = dlock_acquire(lock, &want, &hold);
+    if (status != DLOCK_OK)
+        snprintf(error, STOCK_ERROR_MAX, "%s", dlock_error());
+    if (hold != NULL)
+        dlock_release(hold, NULL);
+    dlock_close(lock);
+    return status;
 }
 
 size_t lock_servers_needed(size_t count)

@@ -100,7 +100,7 @@ static int run_service(struct config *config)
               "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s%s%s",
               rung->name, write_ways[service.config.write].name,
               config_word(&service.config, "replicas-ack"), rung->distributed ? ", lock on " : "",
-              rung->distributed ? service.locks[rung->quorum].all : "");
+              rung->distributed ? service.locks[lock_servers_role(rung)].all : "");
     while (sigwait(&signals, &number) == 0 && number == SIGHUP)
         service_reopen(&service);
     signal(SIGHUP, SIG_IGN);

@@ -34,7 +34,7 @@ static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
 static atomic_ulong aborted, replayed;
-static atomic_bool redis_away[REDIS_ROLES][LOCK_SERVERS_MAX];
+static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
 
 static pthread_mutex_t items_mutex = PTHREAD_MUTEX_INITIALIZER; /* protects the items */
@@ -112,9 +112,9 @@ void metrics_http(size_t route, enum method method, unsigned status)
             metrics_add(&requests[route][method][i], 1);
 }
 
-void metrics_redis(enum redis_role role, size_t number, bool up)
+void metrics_server(enum server_role role, size_t number, bool up)
 {
-    atomic_store(&redis_away[role][number], !up);
+    atomic_store(&servers_away[role][number], !up);
 }
 
 void metrics_http_aborted(void)
@@ -187,17 +187,32 @@ static void print_stock(FILE *out)
 
 static void print_redis(FILE *out, const struct metrics_now *now)
 {
-    static const char *const roles[] = {[REDIS_LOCK] = "lock", [REDIS_STOCK] = "stock"};
+    static const char *const roles[ROLE_COUNT] = {[ROLE_LOCK] = "lock", [ROLE_STOCK] = "stock"};
     metrics_print_head(out, "inventoryd_redis_up", "gauge",
                        "1: the server was reachable when it was last checked.");
-    for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
-        fprintf(out, "inventoryd_redis_up{role=\"%s\"} %d\n", roles[role],
-                !atomic_load(&redis_away[role][0]));
+    for (int role = 0; role < ROLE_COUNT; role++)
+        if (roles[role] != NULL)
+            fprintf(out, "inventoryd_redis_up{role=\"%s\"} %d\n", roles[role],
+                    !atomic_load(&servers_away[role][0]));
     for (size_t i = 0; i < now->lock_server_count; i++) {
         char name[2 * STOCK_SERVERS_MAX];
         text_quote(name, sizeof name, now->lock_servers[i]);
         fprintf(out, "inventoryd_redis_up{role=\"lock_servers\",server=\"%s\"} %d\n", name,
-                !atomic_load(&redis_away[REDIS_LOCK_SERVERS][i]));
+                !atomic_load(&servers_away[ROLE_LOCK_SERVERS][i]));
+    }
+}
+
+static void print_ensembles(FILE *out, const struct metrics_now *now)
+{
+    metrics_print_head(out, "inventoryd_ensemble_up", "gauge",
+                       "1: the ensemble granted a lock when it was last checked.");
+    for (size_t i = 0; i < ENGINE_COUNT; i++) {
+        char name[2 * ENGINE_NAME_MAX];
+        if (now->ensembles[i] == NULL)
+            continue;
+        text_quote(name, sizeof name, now->ensembles[i]);
+        fprintf(out, "inventoryd_ensemble_up{engine=\"%s\",servers=\"%s\"} %d\n", engines[i].name,
+                name, !atomic_load(&servers_away[ROLE_ENGINES + i][0]));
     }
 }
 
@@ -295,6 +310,7 @@ char *metrics_print(const struct metrics_now *now)
     print_stock(out);
     print_locks(out, &now->lock);
     print_redis(out, now);
+    print_ensembles(out, now);
     metrics_print_single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",
                          now->queue_depth);
     metrics_print_single(out, "inventoryd_queue_limit", "gauge", "Requests that may wait at most.",

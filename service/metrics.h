@@ -6,6 +6,7 @@
 #ifndef METRICS_H
 #define METRICS_H
 
+#include "engines.h"
 #include "request.h"
 
 #include <dlock.h>
@@ -24,7 +25,7 @@ void metrics_held(int64_t took_ns);
 void metrics_stock(const char *item, int64_t left);
 /* Sets whether a server of that role was reachable when it was last checked. number: among several
  * of that role; else 0. */
-void metrics_redis(enum redis_role role, size_t number, bool up);
+void metrics_server(enum server_role role, size_t number, bool up);
 /* Counts an answer. route: its number in the table of routes. */
 void metrics_http(size_t route, enum method method, unsigned status);
 void metrics_http_aborted(void);
@@ -45,6 +46,7 @@ struct metrics_now {
     uint64_t history_lost;                      /* lines */
     const char *lock_servers[LOCK_SERVERS_MAX]; /* the addresses, by number */
     size_t lock_server_count;
+    const char *ensembles[ENGINE_COUNT]; /* the names, by engine; NULL: not given */
     struct dlock_stats lock;
 };
 /* Allocated; NULL when out of memory. */

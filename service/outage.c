@@ -28,11 +28,13 @@
 
 struct server {
     struct outage *outage;
-    enum redis_role role;
-    size_t number;            /* among those of its role */
-    struct stock *stock;      /* the thread's connection */
-    char why[OUTAGE_WHY_MAX]; /* while it is away: what its latest check found */
-    bool unconfirmed;         /* and whether that is only about its replicas */
+    enum server_role role;
+    size_t number;                    /* among those of its role */
+    struct stock *stock;              /* the thread's connection; NULL: an ensemble */
+    const struct lock_servers *locks; /* of an ensemble */
+    char said[STOCK_ERROR_MAX];       /* the thread's: what an ensemble's latest check found */
+    char why[OUTAGE_WHY_MAX];         /* while it is away: what its latest check found */
+    bool unconfirmed;                 /* and whether that is only about its replicas */
     const char *key;
     pthread_t thread;
     bool started;
@@ -51,34 +53,48 @@ struct server {
 struct outage {
     int64_t fail_fast_ns;
     int64_t redis_timeout_ns;
-    bool apart;            /* lock and stock are on two servers */
-    int end_fd;            /* an eventfd that ends a check */
+    bool apart; /* lock and stock are on two servers */
+    int end_fd; /* an eventfd that ends a check; and of an ensemble: */
+    dlock_cancel *end_cancel;
     pthread_mutex_t mutex; /* protects what is below */
     pthread_cond_t changed;
     bool ending;
     bool waits_ended;
-    struct server servers[REDIS_LOCK_SERVERS]; /* by role */
-    struct server lock_servers[LOCK_SERVERS_MAX];
-    size_t lock_server_count;
+    struct server servers[ROLE_COUNT][LOCK_SERVERS_MAX]; /* by role */
+    size_t counts[ROLE_COUNT];
     /* for waits that begin now, by the servers that they need */
-    struct patience *patience[REDIS_ROLES];
+    struct patience *patience[ROLE_COUNT];
 };
 
-/* The servers of that role. If one server has both roles, only servers[REDIS_LOCK] is used. */
-static struct server *servers_of(struct outage *outage, enum redis_role role, size_t *count)
+/* The servers of that role. If the lock's server is also the stock's, it has the role of the
+ * lock's. */
+static struct server *servers_of(struct outage *outage, enum server_role role, size_t *count)
 {
-    *count = role == REDIS_LOCK_SERVERS ? outage->lock_server_count : 1;
-    return role == REDIS_LOCK_SERVERS ? outage->lock_servers
-                                      : &outage->servers[outage->apart ? role : REDIS_LOCK];
+    if (role == ROLE_STOCK && !outage->apart)
+        role = ROLE_LOCK;
+    *count = outage->counts[role];
+    return outage->servers[role];
 }
 
 /* The n-th of all servers that are checked; NULL: there are no more. */
 static struct server *outage_server(struct outage *outage, size_t n)
 {
-    const size_t single = outage->apart ? REDIS_LOCK_SERVERS : 1;
-    if (n < single)
-        return &outage->servers[n];
-    return n - single < outage->lock_server_count ? &outage->lock_servers[n - single] : NULL;
+    for (int role = 0; role < ROLE_COUNT; role++) {
+        if (n < outage->counts[role])
+            return &outage->servers[role][n];
+        n -= outage->counts[role];
+    }
+    return NULL;
+}
+
+static const char *outage_shown(const struct server *server)
+{
+    return server->stock != NULL ? stock_shown(server->stock) : server->locks->all;
+}
+
+static const char *outage_error(const struct server *server)
+{
+    return server->stock != NULL ? stock_error(server->stock) : server->said;
 }
 
 /* ---- Patience -------------------------------------------------------------------------------- */
@@ -92,7 +108,7 @@ static struct patience *patience_new(void)
         return NULL;
     }
     patience->cancel = cancel;
-    atomic_init(&patience->role, REDIS_ROLES);
+    atomic_init(&patience->role, ROLE_COUNT);
     atomic_init(&patience->users, 1); /* the outage's own */
     return patience;
 }
@@ -105,7 +121,7 @@ void outage_give_back(struct patience *patience)
     free(patience);
 }
 
-struct patience *outage_patience(struct outage *outage, enum redis_role needs)
+struct patience *outage_patience(struct outage *outage, enum server_role needs)
 {
     pthread_mutex_lock(&outage->mutex);
     struct patience *patience = outage->patience[needs];
@@ -118,7 +134,7 @@ void outage_end_waits(struct outage *outage)
 {
     pthread_mutex_lock(&outage->mutex);
     outage->waits_ended = true;
-    for (int needs = 0; needs < REDIS_ROLES; needs++)
+    for (int needs = 0; needs < ROLE_COUNT; needs++)
         dlock_cancel_now(outage->patience[needs]->cancel);
     pthread_mutex_unlock(&outage->mutex);
 }
@@ -133,7 +149,7 @@ bool outage_waits_ended(struct outage *outage)
 
 /* Cancels the current waits of the sales with those needs. Without memory for the next patience,
  * these waits go on. The mutex is held. */
-static void end_waits(struct outage *outage, enum redis_role needs, enum redis_role away)
+static void end_waits(struct outage *outage, enum server_role needs, enum server_role away)
 {
     struct patience **patience = &outage->patience[needs];
     struct patience *next = outage->waits_ended ? NULL : patience_new();
@@ -147,7 +163,7 @@ static void end_waits(struct outage *outage, enum redis_role needs, enum redis_r
 
 /* ---- Servers --------------------------------------------------------------------------------- */
 
-bool outage_lasts(struct outage *outage, enum redis_role role)
+bool outage_lasts(struct outage *outage, enum server_role role)
 {
     size_t count, lasting = 0;
     struct server *servers = servers_of(outage, role, &count);
@@ -156,7 +172,7 @@ bool outage_lasts(struct outage *outage, enum redis_role role)
     return count - lasting < lock_servers_needed(count);
 }
 
-bool outage_say_away(struct outage *outage, enum redis_role role, char *text, size_t size)
+bool outage_say_away(struct outage *outage, enum server_role role, char *text, size_t size)
 {
     size_t count;
     bool unconfirmed = true;
@@ -180,25 +196,25 @@ static int64_t ms_since(int64_t ns)
 /* Logs that the server is away, or is back. */
 static void outage_log(const struct server *server, bool there)
 {
-    const bool several = server->role == REDIS_LOCK_SERVERS;
+    const bool several = server->role != ROLE_LOCK && server->role != ROLE_STOCK;
     const bool both = !several && !server->outage->apart;
-    char back[160], name[OUTAGE_WHY_MAX];
-    snprintf(name, sizeof name, several ? "%s: " : "", stock_shown(server->stock));
+    char back[160], name[STOCK_SERVERS_MAX + 3];
+    snprintf(name, sizeof name, several ? "%s: " : "", outage_shown(server));
     snprintf(back, sizeof back,
-             several ? "it accepts writes; it was away for %" PRId64 " ms"
-                     : "it accepts writes; it was away for %" PRId64
-                       " ms, and sales were refused for %" PRId64 " ms of them",
+             server->role == ROLE_LOCK_SERVERS ? "it accepts writes; it was away for %" PRId64 " ms"
+                                               : "it accepts writes; it was away for %" PRId64
+                                                 " ms, and sales were refused for %" PRId64
+                                                 " ms of them",
              ms_since(server->away_ns), server->refused_ns / NS_PER_MS);
-    static const char *const words[REDIS_ROLES][2] = {
-        [REDIS_LOCK] = {"lock-server-lost", "lock-server-restored"},
-        [REDIS_STOCK] = {"stock-server-lost", "stock-server-restored"},
-        [REDIS_LOCK_SERVERS] = {"lock-server-lost", "lock-server-restored"}};
+    static const char *const of_lock[2] = {"lock-server-lost", "lock-server-restored"};
+    static const char *const of_stock[2] = {"stock-server-lost", "stock-server-restored"};
     static const char *const of_both[2] = {"redis-server-lost", "redis-server-restored"};
-    log_event(LOG_WARNING, both ? of_both[there] : words[server->role][there], "%s%s",
-              there ? name : "", there ? back : stock_error(server->stock));
-    metrics_redis(server->role, server->number, there);
+    const char *const *words = both ? of_both : server->role == ROLE_STOCK ? of_stock : of_lock;
+    log_event(LOG_WARNING, words[there], "%s%s", there ? name : "",
+              there ? back : outage_error(server));
+    metrics_server(server->role, server->number, there);
     if (both)
-        metrics_redis(REDIS_STOCK, 0, there);
+        metrics_server(ROLE_STOCK, 0, there);
 }
 
 /* SHUT: the server answers, but refuses this new connection. Connections that sales already have
@@ -210,8 +226,8 @@ static void outage_set_result(struct server *server, enum check_result result, i
 {
     const bool there = result == THERE;
     if (!there) {
-        snprintf(server->why, sizeof server->why, "%s", stock_error(server->stock));
-        server->unconfirmed = stock_is_unconfirmed(server->stock);
+        snprintf(server->why, sizeof server->why, "%.*s", OUTAGE_WHY_MAX - 1, outage_error(server));
+        server->unconfirmed = server->stock != NULL && stock_is_unconfirmed(server->stock);
     }
     int64_t next_ns = INT64_MAX;
     if (result != AWAY && atomic_exchange(&server->lasts, false))
@@ -258,19 +274,19 @@ static void hint_server(struct server *server, enum outage_hint hint)
     }
 }
 
-void outage_hint(struct outage *outage, enum redis_role role, enum outage_hint hint)
+void outage_hint(struct outage *outage, enum server_role role, enum outage_hint hint)
 {
     outage_hint_about(outage, role, "", hint);
 }
 
 static bool is_about(const struct server *server, const char *text)
 {
-    const char *url = stock_shown(server->stock);
+    const char *url = outage_shown(server);
     const size_t size = strlen(url);
     return strncmp(text, url, size) == 0 && (text[size] == ':' || text[size] == '\0');
 }
 
-void outage_hint_about(struct outage *outage, enum redis_role role, const char *text,
+void outage_hint_about(struct outage *outage, enum server_role role, const char *text,
                        enum outage_hint hint)
 {
     size_t count, named = 0;
@@ -284,9 +300,28 @@ void outage_hint_about(struct outage *outage, enum redis_role role, const char *
     pthread_mutex_unlock(&outage->mutex);
 }
 
-/* first: the first check; nothing has failed yet, so a connection proves enough. */
-static enum check_result outage_probe(struct server *server, bool first)
+static enum check_result outage_probe_ensemble(struct server *server, int64_t timeout_ms)
 {
+    switch (lock_servers_try(server->locks, server->key, timeout_ms, server->outage->end_cancel,
+                             server->said)) {
+    case DLOCK_OK:
+    case DLOCK_BUSY:
+        return THERE;
+    case DLOCK_REFUSED:
+    case DLOCK_INVALID: /* the ensemble's limits do not fit */
+    case DLOCK_LIMIT:
+        return SHUT;
+    default:
+        return AWAY;
+    }
+}
+
+/* first: the first check; nothing has failed yet, so a connection proves enough. */
+static enum check_result outage_probe(struct server *server, bool first, int64_t timeout_ms)
+{
+    if (server->stock == NULL)
+        return outage_probe_ensemble(server, timeout_ms);
+    stock_limit(server->stock, timeout_ms);
     if ((first ? stock_connect(server->stock) : stock_takes_writes(server->stock, server->key)) ==
         STOCK_OK)
         return THERE;
@@ -298,13 +333,13 @@ static void outage_end_waits_for(struct server *server)
 {
     struct outage *outage = server->outage;
     const bool of_stock =
-        server->role == REDIS_STOCK || (server->role == REDIS_LOCK && !outage->apart);
+        server->role == ROLE_STOCK || (server->role == ROLE_LOCK && !outage->apart);
     if (!outage_lasts(outage, server->role)) /* a majority is left */
         return;
     end_waits(outage, server->role, server->role);
-    for (int needs = 0; needs < REDIS_ROLES && of_stock; needs++)
+    for (int needs = 0; needs < ROLE_COUNT && of_stock; needs++)
         if (needs != (int)server->role)
-            end_waits(outage, (enum redis_role)needs, REDIS_STOCK);
+            end_waits(outage, (enum server_role)needs, ROLE_STOCK);
 }
 
 /* Checks the server. The mutex is held, but not while the server is probed. */
@@ -324,8 +359,7 @@ static void outage_check(struct server *server)
     server->last_check_ns = begun_ns;
     server->next_check_ns = INT64_MAX;
     pthread_mutex_unlock(&outage->mutex);
-    stock_limit(server->stock, timeout_ns / NS_PER_MS + 1);
-    enum check_result result = outage_probe(server, first);
+    enum check_result result = outage_probe(server, first, timeout_ns / NS_PER_MS + 1);
     pthread_mutex_lock(&outage->mutex);
     if (outage->ending)
         return;
@@ -363,19 +397,42 @@ static void *outage_run(void *arg)
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
-static bool outage_prepare(struct outage *outage, struct server *server, enum redis_role role,
-                           struct stock_server *stock_server, const char *key)
+/* stock_server NULL: an ensemble. */
+static bool outage_prepare(struct outage *outage, enum server_role role,
+                           const struct lock_servers *locks, struct stock_server *stock_server,
+                           const char *key)
 {
+    const size_t number = outage->counts[role]++;
+    struct server *server = &outage->servers[role][number];
     server->outage = outage;
     server->role = role;
+    server->number = number;
+    server->locks = locks;
     server->key = key;
     server->ends_ns = INT64_MAX;
     /* At once: a later check then has a connection, and the metric is correct from the start. */
     server->next_check_ns = 0;
+    if (stock_server == NULL)
+        return true;
     server->stock = stock_new(stock_server);
     if (server->stock != NULL)
         stock_end_by(server->stock, outage->end_fd);
     return server->stock != NULL;
+}
+
+static bool outage_prepare_all(struct outage *outage, const struct outage_options *options)
+{
+    bool complete = true;
+    for (int role = 0; role < LOCK_ROLES; role++) {
+        const struct lock_servers *locks = &options->locks[role];
+        for (size_t i = 0; i < locks->count; i++)
+            complete = outage_prepare(outage, (enum server_role)role, locks, locks->servers[i],
+                                      options->lock_key) &&
+                       complete;
+    }
+    return complete &&
+           (!outage->apart ||
+            outage_prepare(outage, ROLE_STOCK, NULL, options->stock_server, options->stock_key));
 }
 
 struct outage *outage_new(const struct outage_options *options)
@@ -387,23 +444,13 @@ struct outage *outage_new(const struct outage_options *options)
     cond_init(&outage->changed);
     outage->fail_fast_ns = options->fail_fast_ms * NS_PER_MS;
     outage->redis_timeout_ns = options->redis_timeout_ms * NS_PER_MS;
-    outage->apart = options->servers[REDIS_LOCK] != options->servers[REDIS_STOCK];
+    outage->apart = options->locks[ROLE_LOCK].servers[0] != options->stock_server;
     outage->end_fd = eventfd(0, EFD_CLOEXEC);
-    bool complete = outage->end_fd >= 0;
-    for (int needs = 0; needs < REDIS_ROLES; needs++)
+    outage->end_cancel = dlock_cancel_new();
+    bool complete = outage->end_fd >= 0 && outage->end_cancel != NULL;
+    for (int needs = 0; needs < ROLE_COUNT; needs++)
         complete = (outage->patience[needs] = patience_new()) != NULL && complete;
-    for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
-        complete = outage_prepare(outage, &outage->servers[role], (enum redis_role)role,
-                                  options->servers[role], options->keys[role]) &&
-                   complete;
-    for (size_t i = 0; i < options->lock_server_count; i++) {
-        struct server *server = &outage->lock_servers[outage->lock_server_count++];
-        server->number = i;
-        complete = outage_prepare(outage, server, REDIS_LOCK_SERVERS, options->lock_servers[i],
-                                  options->keys[REDIS_LOCK]) &&
-                   complete;
-    }
-    if (complete)
+    if (outage_prepare_all(outage, options) && complete)
         return outage;
     outage_free(outage);
     return NULL;
@@ -420,7 +467,7 @@ bool outage_start(struct outage *outage)
     return true;
 }
 
-void outage_free(struct outage *outage)
+void outage_stop(struct outage *outage)
 {
     if (outage == NULL)
         return;
@@ -430,19 +477,30 @@ void outage_free(struct outage *outage)
     pthread_mutex_unlock(&outage->mutex);
     if (outage->end_fd >= 0)
         eventfd_write(outage->end_fd, 1);
+    if (outage->end_cancel != NULL)
+        dlock_cancel_now(outage->end_cancel);
     struct server *server;
-    for (size_t i = 0; (server = outage_server(outage, i)) != NULL; i++)
+    for (size_t i = 0; (server = outage_server(outage, i)) != NULL; i++) {
         if (server->started)
             pthread_join(server->thread, NULL);
-    for (int role = 0; role < REDIS_LOCK_SERVERS; role++)
-        stock_free(outage->servers[role].stock);
-    for (size_t i = 0; i < outage->lock_server_count; i++)
-        stock_free(outage->lock_servers[i].stock);
-    for (int needs = 0; needs < REDIS_ROLES; needs++)
+        server->started = false;
+    }
+}
+
+void outage_free(struct outage *outage)
+{
+    if (outage == NULL)
+        return;
+    outage_stop(outage);
+    struct server *server;
+    for (size_t i = 0; (server = outage_server(outage, i)) != NULL; i++)
+        stock_free(server->stock);
+    for (int needs = 0; needs < ROLE_COUNT; needs++)
         if (outage->patience[needs] != NULL)
             outage_give_back(outage->patience[needs]);
     if (outage->end_fd >= 0)
         close(outage->end_fd);
+    dlock_cancel_free(outage->end_cancel);
     pthread_cond_destroy(&outage->changed);
     pthread_mutex_destroy(&outage->mutex);
     free(outage);

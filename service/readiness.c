@@ -13,19 +13,20 @@
 #include <unistd.h>
 
 /* Whether the server accepts writes. */
-static bool readiness_check(struct service *service, struct stock *stock, enum redis_role role)
+static bool readiness_check(struct service *service, struct stock *stock, enum server_role role)
 {
     return stock_check(stock, service_probe_key(service, role)) == STOCK_OK;
 }
 
-static void readiness_hint(struct service *service, const struct stock *stock, enum redis_role role,
-                           bool ready)
+static void readiness_hint(struct service *service, const struct stock *stock,
+                           enum server_role role, bool ready)
 {
     outage_hint_about(service->env.outage, role, stock_shown(stock),
                       ready ? OUTAGE_THERE : OUTAGE_LOOK);
 }
 
-static const char *readiness_ask(struct service *service, struct stock *stock, enum redis_role role)
+static const char *readiness_ask(struct service *service, struct stock *stock,
+                                 enum server_role role)
 {
     const bool ready = readiness_check(service, stock, role);
     readiness_hint(service, stock, role, ready);
@@ -128,23 +129,35 @@ static const char *readiness_ask_locks(struct service *service, const struct loc
     return lock_servers_find_twins(locks, text, STOCK_ERROR_MAX) ? text : NULL;
 }
 
+/* An ensemble is ready if it grants a lock. */
+static const char *readiness_ask_ensemble(struct service *service, const struct lock_servers *locks,
+                                          char text[STOCK_ERROR_MAX])
+{
+    const dlock_status status = lock_servers_try(locks, service_probe_key(service, ROLE_LOCK),
+                                                 service->config.redis_timeout_ms, NULL, text);
+    const bool ready = status == DLOCK_OK || status == DLOCK_BUSY;
+    outage_hint(service->env.outage, locks->role, ready ? OUTAGE_THERE : OUTAGE_LOOK);
+    return ready ? NULL : text;
+}
+
 const char *readiness_fault(struct service *service, struct stock *stock,
                             char text[STOCK_ERROR_MAX])
 {
     const struct setting setting = mode_copy(&service->mode);
-    const struct lock_servers *locks = &service->locks[setting.rung->quorum];
+    const struct lock_servers *locks = &service->locks[lock_servers_role(setting.rung)];
     const bool asks_lock = setting.rung->distributed;
     bool failing;
-    if (!asks_lock || locks->role != REDIS_LOCK) /* its metric stays correct */
-        outage_hint(service->env.outage, REDIS_LOCK, OUTAGE_LOOK);
+    if (!asks_lock || locks->role != ROLE_LOCK) /* its metric stays correct */
+        outage_hint(service->env.outage, ROLE_LOCK, OUTAGE_LOOK);
     if (atomic_load(&service->draining))
         return "the instance is shutting down";
     history_lost(service->env.history, &failing);
     if (service->config.history_required && failing)
         return "the history cannot be written: the log says why";
-    const char *why = readiness_ask(service, stock, REDIS_STOCK);
+    const char *why = readiness_ask(service, stock, ROLE_STOCK);
     if (why != NULL || !asks_lock)
         return why;
-    return locks->apart ? readiness_ask_locks(service, locks, text)
-                        : readiness_ask(service, stock, REDIS_LOCK);
+    return locks->engine != NULL ? readiness_ask_ensemble(service, locks, text)
+           : locks->apart        ? readiness_ask_locks(service, locks, text)
+                                 : readiness_ask(service, stock, ROLE_LOCK);
 }

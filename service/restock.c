@@ -72,7 +72,7 @@ void restock(struct sale_worker *worker, struct sale *sale)
         written = resolve_restock(worker, sale, &before);
     /* if replicas must confirm, a write of which none was asked does not show that */
     if (written == STOCK_OK && worker->env->config->replicas_ack == DLOCK_REPLICAS_NONE)
-        outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_THERE);
+        outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_THERE);
     if (written == STOCK_OK && before != STOCK_NONE) {
         RECORD(worker->env, sale, "restock",
                ",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64, before, sale->left);

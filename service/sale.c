@@ -139,10 +139,10 @@ static enum dlock_mode first_mode(const struct sale_env *env, const struct sale 
     return reads && now->rung->shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
 }
 
-/* Which server is away that a sale needs; REDIS_ROLES: none. */
-static enum redis_role sale_server_away(const struct sale_env *env)
+/* Which server is away that a sale needs; ROLE_COUNT: none. */
+static enum server_role sale_server_away(const struct sale_env *env)
 {
-    const enum redis_role role = sale_locks(env)->role;
+    const enum server_role role = sale_locks(env)->role;
     bool lasts = env->mode->now.rung->distributed && outage_lasts(env->outage, role);
     return lasts ? role : section_away_stock(env);
 }
@@ -153,7 +153,7 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
     const int64_t begins_ns = mono_ns();
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
     sale->mode = first_mode(env, sale);
-    enum redis_role needs = env->mode->now.rung->distributed ? sale_locks(env)->role : REDIS_STOCK;
+    enum server_role needs = env->mode->now.rung->distributed ? sale_locks(env)->role : ROLE_STOCK;
     sale->patience = outage_patience(env->outage, needs);
     if (!take_lock_owner(env, sale) || section_end_by_outage(env, sale, sale_server_away(env)))
         return STEP_END;
@@ -185,7 +185,7 @@ static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
     if (!(has_waited && outage_waits_ended(env->outage)) &&
         stock_connect(worker->stock) == STOCK_OK)
         return epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
-    outage_hint(env->outage, REDIS_STOCK, OUTAGE_LOOK);
+    outage_hint(env->outage, ROLE_STOCK, OUTAGE_LOOK);
     sale->until_ns = min_ns(mono_ns() + JOIN_PAUSE_MS * NS_PER_MS, sale->deadline_ns);
     if (section_end_by_outage(env, sale, sale_server_away(env)))
         return STEP_END;

@@ -105,7 +105,7 @@ struct sale_driver {
 struct sale_env {
     const struct config *config;
     struct mode *mode;
-    struct lock_servers *locks[2]; /* by dlock_rung.quorum; the second may be NULL: not given */
+    struct lock_servers *locks[LOCK_ROLES]; /* by lock_servers_role; NULL: not given */
     struct stock_server *stock_server;
     struct history *history; /* or NULL */
     const int *codes;        /* by enum sale_result: the code that the history records */
@@ -195,7 +195,7 @@ bool sale_is_item(const char *item);
 /* The servers of the locks, under the current setting. For a sale in flight. */
 static inline const struct lock_servers *sale_locks(const struct sale_env *env)
 {
-    return env->locks[env->mode->now.rung->quorum];
+    return env->locks[lock_servers_role(env->mode->now.rung)];
 }
 
 /* Counts the sale in and records its invoke. If a switch is under way, that happens later, in

@@ -135,6 +135,8 @@ void sale_on_event(void *arg, const struct dlock_event *event)
             log_event(LOG_WARNING, "lock-server-refuses", "%s", event->reason);
         return;
     }
+    if (holder == NULL) /* a check of the servers: see lock_servers_try */
+        return;
     if (event->kind == DLOCK_EVENT_LOST)
         log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
     else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)

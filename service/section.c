@@ -38,19 +38,19 @@ void section_end(struct sale *sale, enum sale_result result, const char *detail)
     snprintf(sale->detail, sizeof sale->detail, "%s", detail);
 }
 
-enum redis_role section_away_stock(const struct sale_env *env)
+enum server_role section_away_stock(const struct sale_env *env)
 {
-    return outage_lasts(env->outage, REDIS_STOCK) ? REDIS_STOCK : REDIS_ROLES;
+    return outage_lasts(env->outage, ROLE_STOCK) ? ROLE_STOCK : ROLE_COUNT;
 }
 
-bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum redis_role role)
+bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum server_role role)
 {
     char away[STOCK_ERROR_MAX - 128], detail[STOCK_ERROR_MAX];
-    const char *server = role == REDIS_STOCK ? "the stock's server" : "the lock's server";
-    if (role == REDIS_ROLES)
+    const char *server = role == ROLE_STOCK ? "the stock's server" : "the lock's server";
+    if (role == ROLE_COUNT)
         return false;
     const bool unconfirmed = outage_say_away(env->outage, role, away, sizeof away);
-    if (role == REDIS_LOCK_SERVERS)
+    if (role >= ROLE_LOCK_SERVERS && role < LOCK_ROLES)
         snprintf(detail, sizeof detail,
                  "too many of the lock's servers are away%s%s%s; the instance keeps trying to "
                  "reach them",
@@ -62,7 +62,7 @@ bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum r
     else
         snprintf(detail, sizeof detail, "%s is away; the instance keeps trying to reach it",
                  server);
-    section_end(sale, role == REDIS_STOCK ? SALE_STOCK_UNAVAILABLE : SALE_LOCK_UNAVAILABLE, detail);
+    section_end(sale, role == ROLE_STOCK ? SALE_STOCK_UNAVAILABLE : SALE_LOCK_UNAVAILABLE, detail);
     return true;
 }
 
@@ -75,13 +75,14 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
         section_end(sale, SALE_LOCK_TIMEOUT, error);
         break;
     case DLOCK_CANCELLED:
-        if (!section_end_by_outage(env, sale, (enum redis_role)atomic_load(&sale->patience->role)))
+        if (!section_end_by_outage(env, sale, (enum server_role)atomic_load(&sale->patience->role)))
             section_end(sale, SALE_DRAINING,
                         "the instance began to shut down while the sale waited for the lock");
         break;
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
     case DLOCK_REFUSED:
+    case DLOCK_INVALID: /* --ttl-ms is not one that the ensemble grants */
         outage_hint(env->outage, sale_locks(env)->role, OUTAGE_LOOK);
         section_end(sale, SALE_LOCK_UNAVAILABLE, error);
         break;
@@ -101,7 +102,7 @@ void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum st
     if (status == STOCK_STALE)
         sale->newest = stock_newest(worker->stock);
     else if (status == STOCK_UNAVAILABLE || status == STOCK_LOST)
-        outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_LOOK);
+        outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
     section_end(sale,
                 status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
                 : status == STOCK_INVALID ? SALE_STOCK_INVALID

@@ -15,11 +15,11 @@ void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum st
 /* The same, from the status of an acquire. */
 void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_status status,
                          const char *error);
-/* The same, because the server of that role is away. REDIS_ROLES: none is; returns false, and the
+/* The same, because the server of that role is away. ROLE_COUNT: none is; returns false, and the
  * sale continues. */
-bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum redis_role role);
-/* REDIS_STOCK if the stock's server is away, otherwise REDIS_ROLES: none. */
-enum redis_role section_away_stock(const struct sale_env *env);
+bool section_end_by_outage(const struct sale_env *env, struct sale *sale, enum server_role role);
+/* ROLE_STOCK if the stock's server is away, otherwise ROLE_COUNT: none. */
+enum server_role section_away_stock(const struct sale_env *env);
 
 /* The fence of the current write mode, with the sale's token; NULL: the mode has none. It is kept
  * in *room. */

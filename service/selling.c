@@ -62,7 +62,7 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
 static void end_sold(const struct sale_env *env, struct sale *sale, int64_t after)
 {
     const int64_t before = sale->left;
-    outage_hint(env->outage, REDIS_STOCK, OUTAGE_THERE);
+    outage_hint(env->outage, ROLE_STOCK, OUTAGE_THERE);
     sale->left = after;
     sale->unit = after + 1;
     RECORD(env, sale, "write",
@@ -75,7 +75,7 @@ static void end_sold(const struct sale_env *env, struct sale *sale, int64_t afte
  * unit. */
 static void end_unknown(struct sale_worker *worker, struct sale *sale)
 {
-    outage_hint(worker->env->outage, REDIS_STOCK, OUTAGE_LOOK);
+    outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
     RECORD(worker->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64,
            sale->hold_id, worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity);
     section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));

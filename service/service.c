@@ -162,33 +162,33 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
 /* Reports a connection to the stock's server. arg: points to env.outage. */
 static void service_on_connection(void *arg, bool works)
 {
-    outage_hint(*(struct outage **)arg, REDIS_STOCK, works ? OUTAGE_RESTORED : OUTAGE_LOST);
+    outage_hint(*(struct outage **)arg, ROLE_STOCK, works ? OUTAGE_RESTORED : OUTAGE_LOST);
 }
 
-const char *service_probe_key(const struct service *service, enum redis_role role)
+const char *service_probe_key(const struct service *service, enum server_role role)
 {
     bool article = service->config.keys == KEYS_ARTICLE;
-    if (role == REDIS_STOCK)
+    if (role == ROLE_STOCK)
         return article ? "inventory" : "inventory:{readyz}";
     return article ? "redisLock" : "lock:{readyz}";
 }
 
-/* The servers of the locks: the single one, and those of --lock-servers if there are any. */
+/* The servers of the locks: the single one, and those of --lock-servers. */
 static bool start_locks(struct service *service, char error[SERVICE_ERROR_MAX])
 {
-    const size_t given = service->config.lock_url_count > 0 ? 2 : 1;
-    for (size_t several = 0; several < given; several++) {
-        struct lock_servers *locks = &service->locks[several];
+    for (int role = 0; role < LOCK_ROLES; role++) {
+        struct lock_servers *locks = &service->locks[role];
         locks->env = &service->env;
-        service->env.locks[several] = locks;
-        if (!lock_servers_init(locks, &service->config, several == 1, service->stock_server, error,
-                               SERVICE_ERROR_MAX))
+        if (!lock_servers_init(locks, &service->config, (enum server_role)role,
+                               service->stock_server, error, SERVICE_ERROR_MAX))
             return false;
+        if (locks->count > 0)
+            service->env.locks[role] = locks;
     }
     return true;
 }
 
-/* Starts the stock's server, the locks', and the threads that check them. */
+/* Starts the stock's server and the locks', and prepares the threads that check them. */
 static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
@@ -207,17 +207,26 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
         return service_wrong(error, "out of memory");
     if (!start_locks(service, error))
         return false;
-    service->env.outage = outage_new(&(struct outage_options){
-        .fail_fast_ms = config->fail_fast_ms,
-        .redis_timeout_ms = config->redis_timeout_ms,
-        .servers =
-            {[REDIS_LOCK] = service->locks[0].servers[0], [REDIS_STOCK] = service->stock_server},
-        .lock_servers = service->locks[1].servers,
-        .lock_server_count = service->locks[1].count,
-        .keys = {[REDIS_LOCK] = service_probe_key(service, REDIS_LOCK),
-                 [REDIS_STOCK] = service_probe_key(service, REDIS_STOCK)}});
-    bool started = service->env.outage != NULL && outage_start(service->env.outage);
-    return started || service_wrong(error, "out of memory, descriptors or threads");
+    service->env.outage =
+        outage_new(&(struct outage_options){.fail_fast_ms = config->fail_fast_ms,
+                                            .redis_timeout_ms = config->redis_timeout_ms,
+                                            .locks = service->locks,
+                                            .stock_server = service->stock_server,
+                                            .lock_key = service_probe_key(service, ROLE_LOCK),
+                                            .stock_key = service_probe_key(service, ROLE_STOCK)});
+    return service->env.outage != NULL || service_wrong(error, "out of memory or descriptors");
+}
+
+/* Opens a client for each lock's servers, and starts the threads that check all servers: those of
+ * an ensemble are asked by its client. */
+static bool open_locks(struct service *service, const struct dlock_options *options,
+                       char error[SERVICE_ERROR_MAX])
+{
+    for (size_t role = 0; role < LOCK_ROLES; role++)
+        if (service->locks[role].count > 0 &&
+            !lock_servers_open(&service->locks[role], &service->config, options))
+            return service_wrong(error, dlock_error());
+    return outage_start(service->env.outage) || service_wrong(error, "not enough threads");
 }
 
 /* Starts what sales need: the mode, the history, the lock's client, the stock's server. */
@@ -237,8 +246,10 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     atomic_init(&service->waiting, 0);
     atomic_init(&service->changes, 0);
     const bool named = config->lock_service[0] != '\0';
-    epochs_init(&service->epochs, named ? config->lock_service : service->locks[0].all,
-                named ? config->lock_service : service->locks[1].all);
+    const char *names[LOCK_ROLES];
+    for (size_t role = 0; role < LOCK_ROLES; role++)
+        names[role] = named ? config->lock_service : service->locks[role].all;
+    epochs_init(&service->epochs, names);
     service->env = (struct sale_env){.config = config,
                                      .epochs = &service->epochs,
                                      .mode = &service->mode,
@@ -277,9 +288,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .on_trace = config->history_commands ? sale_on_trace : NULL,
         .on_trace_arg = service->env.history,
     };
-    for (size_t several = 0; several < 2 && service->locks[several].count > 0; several++)
-        if (!lock_servers_open(&service->locks[several], config, &options))
-            return service_wrong(error, dlock_error());
+    if (!open_locks(service, &options, error))
+        return false;
     service->sales =
         start_workers(service, (size_t)config->workers, (size_t)config->queue, open_sharing);
     service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE, open_sharing);
@@ -463,12 +473,13 @@ void service_stop(struct service *service)
     lock_owner_pool_free(&service->lock_owner_pool);
     idempotency_destroy(&service->keys);
     pthread_mutex_destroy(&service->readiness.mutex);
-    for (size_t several = 0; several < 2; several++)
-        lock_servers_close(&service->locks[several]);
+    outage_stop(service->env.outage); /* its threads use the clients */
+    for (size_t role = 0; role < LOCK_ROLES; role++)
+        lock_servers_close(&service->locks[role]);
     stock_server_stop(service->stock_server);
     outage_free(service->env.outage);
-    for (size_t several = 0; several < 2; several++)
-        lock_servers_free(&service->locks[several]);
+    for (size_t role = 0; role < LOCK_ROLES; role++)
+        lock_servers_free(&service->locks[role]);
     stock_server_free(service->stock_server);
     history_close(service->env.history);
     failpoints_free(service->env.failpoints);

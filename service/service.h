@@ -12,10 +12,11 @@
  *   timekeepers one for each of these three pools: it resumes sales after --work-ms, and
  *               expires requests that waited too long
  *   failpoints  one, if there are failpoints: it ends stays
- *   outages     one for each Redis server: it checks whether the server is away
+ *   outages     one for each Redis server and each ensemble: it checks whether that is away
  *   looks       while GET /readyz asks a lock's servers, one for each of them
  *   history     one, if there is a history: it detects stalls of the machine
- *   library     those of one lock client, see docs/design/threads.md; of two with --lock-servers
+ *   library     those of one lock client, see docs/design/threads.md; one more for the Redis
+ *               servers of --lock-servers, and one for each ensemble
  *   main        waits for signals
  *
  * A request belongs to one of them at a time. workers_push() gives it to a worker, http_answer()
@@ -44,10 +45,10 @@ struct service {
     struct sale_env env;
     struct lock_owner_pool lock_owner_pool;
     struct epochs epochs;
-    struct lock_servers locks[2]; /* by dlock_rung.quorum; the second counts 0 if none are given */
-    struct idempotency keys;      /* keys of sales in flight */
-    atomic_long waiting;          /* acquires not answered yet; see env.waiting */
-    atomic_long changes;          /* changes of the stock that are not answered yet */
+    struct lock_servers locks[LOCK_ROLES]; /* by lock_servers_role; count 0: not given */
+    struct idempotency keys;               /* keys of sales in flight */
+    atomic_long waiting;                   /* acquires not answered yet; see env.waiting */
+    atomic_long changes;                   /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
     struct workers *sales;
     struct workers *reads;
@@ -79,7 +80,7 @@ void service_stop(struct service *service);
 
 /* The key for the write that changes nothing, which checks whether that server accepts writes. It
  * is the key of an item named readyz; with --keys article, of the only item. */
-const char *service_probe_key(const struct service *service, enum redis_role role);
+const char *service_probe_key(const struct service *service, enum server_role role);
 
 /* Prints the further members of a history's `begin` line, for that setting. */
 void service_begin_members(const struct service *service, const struct setting *setting, char *text,

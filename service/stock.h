@@ -10,9 +10,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a Redis server is used for; one server may have several roles. REDIS_LOCK is the server of a
- * lock that is kept on one; REDIS_LOCK_SERVERS are those of a lock that a majority grants. */
-enum redis_role { REDIS_LOCK, REDIS_STOCK, REDIS_LOCK_SERVERS, REDIS_ROLES };
+/* What a server is used for; one Redis server may have several roles. ROLE_LOCK is the server of a
+ * lock that is kept on one; ROLE_LOCK_SERVERS are those of a lock that a majority grants; then
+ * comes the ensemble of each engine. Locks have the roles before ROLE_STOCK. */
+enum server_role {
+    ROLE_LOCK,
+    ROLE_LOCK_SERVERS,
+#define X(NAME, name, scheme, example, package) ROLE_##NAME,
+#include "engines.def"
+#undef X
+    ROLE_STOCK,
+    ROLE_COUNT
+};
+#define ROLE_ENGINES (ROLE_LOCK_SERVERS + 1) /* the first of them, in the order of engines[] */
+#define LOCK_ROLES ROLE_STOCK
 
 enum stock_status {
     STOCK_OK,

@@ -37,14 +37,14 @@ size_t text_trimmed_size(const char *text)
     return size;
 }
 
-/* The length of the address. A socket's path may hold any character, and ends with its database. */
-static size_t address_size(const char *at)
+/* The length of the address. A socket's path may hold any character, and ends with its database.
+ * is_list: its hosts are separated by commas. */
+static size_t address_size(const char *at, bool is_list)
 {
     static const char db[] = "?db=";
     const char *path_end = at[0] == 'u' ? strstr(at, db) : NULL;
     if (path_end != NULL)
         return (size_t)(path_end - at) + strlen(db) + strspn(path_end + strlen(db), "0123456789");
-    bool is_list = at[0] == 's'; /* of sentinels */
     size_t size = strcspn(at, is_list ? " ;'" : " ,;'");
     return size > 0 && at[size - 1] == ':' ? size - 1 : size;
 }
@@ -58,13 +58,25 @@ static bool is_sentinel(const char *at, size_t size)
 
 void text_hide_servers(char *text)
 {
-    static const char *const schemes[] = {"redis://", "unix:", "sentinel://"};
-    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
-        for (char *at = text; (at = strstr(at, schemes[i])) != NULL; at++) {
-            size_t size = address_size(at);
-            const char *name = is_sentinel(at, size) ? "sentinel" : "Redis";
+    static const struct {
+        const char *scheme, *name;
+        bool is_list;
+    } kinds[] = {
+        {"redis://", "Redis", false},
+        {"unix:", "Redis", false},
+        {"sentinel://", "Redis", true},
+#define X(NAME, name, scheme, example, package) {scheme, #name, true},
+#include "engines.def"
+#undef X
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (char *at = text; (at = strstr(at, kinds[i].scheme)) != NULL; at++) {
+            size_t size = address_size(at, kinds[i].is_list);
+            const char *name = is_sentinel(at, size) ? "sentinel" : kinds[i].name;
+            if (size < strlen(name)) /* not an address */
+                name = "lock";
             const size_t length = strlen(name);
-            if (size < length) /* not an address */
+            if (size < length)
                 size = length;
             memcpy(at, name, length);
             memmove(at + length, at + size, strlen(at + size) + 1);

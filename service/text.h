@@ -24,8 +24,8 @@ const char *text_or_null(const char *text);
  * 9110). */
 size_t text_trimmed_size(const char *text);
 
-/* Replaces the addresses of Redis servers in a sentence, as the lock library shows them. Buyers
- * need not know where our servers are. */
+/* Replaces the addresses of servers in a sentence, as the lock library shows them. Buyers need not
+ * know where our servers are. */
 void text_hide_servers(char *text);
 
 #endif

@@ -50,6 +50,7 @@ void write_lock_names(char text[WRITE_NAMES_MAX])
 {
     size_t count;
     const struct dlock_rung *rungs = dlock_rungs(&count);
+    const char *between = "; ";
     char both[96];
     text[0] = '\0';
     for (size_t i = 0; i < count; i++)
@@ -59,7 +60,8 @@ void write_lock_names(char text[WRITE_NAMES_MAX])
             continue;
         snprintf(both, sizeof both, "%s (%s with --write %s)", write_ways[i].name,
                  write_ways[i].lock, write_ways[i].name);
-        write_add(text, WRITE_NAMES_MAX, ", ", both);
+        write_add(text, WRITE_NAMES_MAX, between, both);
+        between = ", ";
     }
 }
 

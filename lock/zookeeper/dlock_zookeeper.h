@@ -25,7 +25,11 @@
  * grant. It must be at least three ticks. A want.ttl_ms other than the session's is INVALID.
  * While a lock is open, the client writes to a node of its own, six times in a session's time-out.
  * Holds are valid as long as these writes prove that the session lives (docs/design/zookeeper.md).
- * If no quorum answers, they end before the servers can let the session expire.
+ * If no quorum answers, they end before the servers can let the session expire. A session that has
+ * had no connection for its whole time-out is given up, and a new one is opened.
+ *
+ * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
+ * the ensemble has lost its data. Before you use a copy of the data, delete the node.
  *
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told

@@ -238,11 +238,15 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
 static void read_identity(struct request *request)
 {
     struct zk_session *zk = owner_of(request);
-    char path[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES], value[IDENTITY_TEXT_MAX];
+    if (!claim_draws_identity(value)) {
+        request_answer(request, fail(DLOCK_NO_MEMORY, "the system gives no random bytes"));
+        return;
+    }
     snprintf(path, sizeof path, "%s" IDENTITY, zk->url.root);
     now_sent(request);
-    zoo_acreate(zk->handle, path, zk->base.client->id, (int)strlen(zk->base.client->id),
-                zk_access(zk), ZOO_PERSISTENT, zk_ignore, NULL);
+    zoo_acreate(zk->handle, path, value, (int)strlen(value), zk_access(zk), ZOO_PERSISTENT,
+                zk_ignore, NULL);
     note_sent(request, zoo_aget(zk->handle, path, 0, is_identity_read, request));
 }
 

@@ -63,6 +63,14 @@ static void expired(struct zk_session *zk)
 static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
 {
     struct session *session = &zk->base;
+    const bool over = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
+    if (zk->ending) { /* to close the handle ends the session */
+        zk->expired |= over || state == ZOO_CONNECTED_STATE;
+        session_look(session);
+        return;
+    }
+    if (session->connected)
+        zk->lost_ns = boot_ns();
     session->connected = state == ZOO_CONNECTED_STATE;
     if (session->connected) {
         session->granted_ms = zoo_recv_timeout(handle);
@@ -76,7 +84,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
                      : state == ZOO_AUTH_FAILED_STATE   ? "the login was refused"
                                                         : "the connection was lost");
     }
-    if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
+    if (over)
         expired(zk);
     session_look(session);
 }
@@ -125,16 +133,35 @@ static void rest(struct session *session, int64_t until_ns)
         pthread_cond_timedwait(&session->changed, &session->mutex, &until);
 }
 
+/* Servers that have lost their data refuse a client that has seen more than they have, and do not
+ * say that its session is over. When its holds have ended, nobody needs it: it is given up. A
+ * handle that has seen nothing ends it, so that its nodes do not stay where servers have kept them.
+ * CLOCK_BOOTTIME: when that is due. */
+static int64_t give_up(struct zk_session *zk, int64_t now_ns)
+{
+    if (zk->base.connected || zk->expired || zk->ending || zk->handle == NULL ||
+        zk->base.granted_ms == 0)
+        return INT64_MAX;
+    int64_t due_ns = zk->lost_ns + zk->base.granted_ms * NS_PER_MS;
+    if (now_ns < due_ns)
+        return due_ns;
+    zk->given_up = *zoo_client_id(zk->handle);
+    zk->gives_up = true;
+    expired(zk);
+    return INT64_MAX;
+}
+
 static void *keep_time(void *arg)
 {
     struct session *session = arg;
     pthread_mutex_lock(&session->mutex);
     while (!session->stop) {
         session->looked = true;
-        int64_t now_ns = boot_ns(), beats_ns = beat_go(zk_of(session), now_ns);
+        int64_t now_ns = boot_ns();
+        int64_t due_ns = min_ns(beat_go(zk_of(session), now_ns), give_up(zk_of(session), now_ns));
         int64_t until_ns = session_look_at_all(session);
-        if (beats_ns != INT64_MAX)
-            until_ns = min_ns(until_ns, mono_ns() + beats_ns - now_ns);
+        if (due_ns != INT64_MAX)
+            until_ns = min_ns(until_ns, mono_ns() + due_ns - now_ns);
         rest(session, until_ns);
     }
     session_unlock(session);
@@ -189,8 +216,8 @@ static void open_handle(struct zk_session *zk)
     session->counts_ns = 0;
     proof_begin(&zk->proof, boot_ns());
     session_unlock(session);
-    zhandle_t *handle =
-        zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms, NULL, zk, 0, no_log);
+    zhandle_t *handle = zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms,
+                                        zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
     pthread_mutex_lock(&session->mutex);
     zk->opening = false;
     zk->handle = handle; /* NULL: a host is not known; the thread tries again */
@@ -204,8 +231,11 @@ static void *keep_handle(void *arg)
     struct session *session = &zk->base;
     pthread_mutex_lock(&session->mutex);
     while (!session->stop) {
-        if (zk->expired)
+        if (zk->expired) {
             close_handle(zk);
+            zk->ending = zk->gives_up;
+            zk->gives_up = false;
+        }
         if (zk->handle == NULL)
             open_handle(zk);
         while (!session->stop && !zk->expired && zk->handle != NULL)

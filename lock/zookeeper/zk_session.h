@@ -25,6 +25,10 @@ struct zk_session {
     zhandle_t *handle; /* NULL: none */
     bool opening;      /* handle is set by the first event that comes */
     bool expired;
+    int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected */
+    clientid_t given_up; /* the session that was given up, as it must be ended */
+    bool gives_up;       /* `expired` is set for that reason */
+    bool ending;         /* the handle is there only to end it */
     struct proof proof;
     struct beat {        /* the write to the session's own node */
         bool under_way;  /* ZooKeeper's client calls back */

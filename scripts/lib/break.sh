@@ -15,14 +15,14 @@ a_quarter_is_sold() {
 
 # Until the script ends.
 break_in_the_middle() {
-    until a_quarter_is_sold "${@:2}"; do
+    until a_quarter_is_sold "${@:3}"; do
         process_start "$$" >/dev/null || return
         sleep 0.02
     done
-    "${RUN_KILL[@]}" "$1" && : >"$BREAK_DONE"
+    "${RUN_KILL[@]}" "$1" "$2" && : >"$BREAK_DONE"
 }
 
-# start_break FAULT KEYS ITEM STOCK: when a quarter of the stock of ITEM is sold, RUN_KILL kills what FAULT names.
+# start_break FAULT RUNG KEYS ITEM STOCK: when a quarter of the stock of ITEM is sold, RUN_KILL kills what FAULT names.
 start_break() {
     [[ $1 != none ]] || return 0
     BREAK_DONE=$RUN_FOLDER/killed

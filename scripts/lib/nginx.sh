@@ -23,11 +23,12 @@ nginx_servers() {
 
 # nginx_render --out FILE --listen ADDRESS:PORT --operators ADDRESS:PORT --log FILE
 #              --upstream NAME=HOST:PORT ... --admin NAME=HOST:PORT ... [--profile proof|failover]
-#              [--down NAME ...]
+#              [--down NAME ...] [--read-s SECONDS]
+# --read-s: how long it waits for an answer; "": as the template says.
 # FILE is the old one or the new one, wherever this is cut short.
 nginx_render() {
     local out='' listen='' operators='' log='' profile=proof down=' ' upstreams=() admins=() limits servers
-    local admin_servers
+    local admin_servers read_s=
     while (($#)); do
         case $1 in
         --out) out=$(option_value "$@") ;;
@@ -35,6 +36,7 @@ nginx_render() {
         --operators) operators=$(option_value "$@") ;;
         --log) log=$(option_value "$@") ;;
         --profile) profile=$(option_value "$@") ;;
+        --read-s) read_s=${2-} ;;
         --down) down+="$(option_value "$@") " ;;
         --upstream) upstreams+=("$(option_value "$@")") ;;
         --admin) admins+=("$(option_value "$@")") ;;
@@ -58,6 +60,7 @@ nginx_render() {
             "\"$out\", \"$listen\", \"$operators\", \"$log\""
     mkdir -p "$(dirname "$out")"
     sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@OPERATORS@|$operators|" -e "s|@LOG@|$log|" \
+        -e "s|\(proxy_read_timeout\) [0-9]*s|\1 ${read_s:-35}s|" \
         -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
         -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out.new"
     mv "$out.new" "$out"

@@ -14,6 +14,7 @@ RUN_ROOT=$LADDER_ROOT/runs  # where runs are kept
 RUN_HISTORIES=              # where the instances write: <there>/<run>/history-<name>.jsonl
 RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
+RUN_LIMITS=()               # the same, that the shop needs
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
@@ -269,7 +270,7 @@ drive_row() {
     before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
-    start_break "$fault" "$keys" "${items[0]}" "$(run_property stock 1000)"
+    start_break "$fault" "$rung" "$keys" "${items[0]}" "$(run_property stock 1000)"
     fire
     end_break
     write_run_json "$rung" "$write" "$fault" "$(jq --compact-output .stock <<<"$before")"
@@ -288,7 +289,7 @@ fire() {
     local code=0
     attend fire_into "$RUN_FOLDER/jmeter.out" --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
         --port "${RUN_HTTP##*:}" --operators "$RUN_OPERATORS" --token-file "$ASK_TOKEN_FILE" \
-        "${RUN_PROPERTIES[@]}" || code=$?
+        "${RUN_LIMITS[@]}" "${RUN_PROPERTIES[@]}" || code=$?
     if ((code != 0)); then
         [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$RUN_FOLDER/jmeter.out" >&2
         fail "there is nothing to judge. What JMeter left is in $RUN_FOLDER"
@@ -337,14 +338,23 @@ ladder_quorums() {
     said_of_rungs 's/^{"name": "\([^"]*\)".*"quorum": true.*/\1/p'
 }
 
-# need_lock_servers RUNG:WRITE...: whether a row needs several servers for its lock.
-need_lock_servers() {
-    local row quorums
+# The rungs of other engines, a line each: the engine has the rung's name.
+ladder_engines() {
+    said_of_rungs 's/^{"name": "\([^"]*\)".*"engine": "\1".*/\1/p'
+}
+
+# lock_servers_of RUNG:WRITE...: which servers beside the shop's Redis they keep their locks on, by comma: redis, for a
+# majority of them; or an ensemble of an engine. "": none.
+lock_servers_of() {
+    local row quorums engines found=()
     quorums=$(ladder_quorums)
+    engines=$(ladder_engines)
     for row; do
-        ! grep --quiet --line-regexp --fixed-strings "${row%:*}" <<<"$quorums" || return 0
+        row=${row%%:*}
+        ! grep --quiet --line-regexp --fixed-strings "$row" <<<"$quorums" || found+=(redis)
+        ! grep --quiet --line-regexp --fixed-strings "$row" <<<"$engines" || found+=("$row")
     done
-    return 1
+    ((${#found[@]} == 0)) || printf '%s\n' "${found[@]}" | sort --unique | paste --serial --delimiters ,
 }
 
 # What --lock takes, a line each.

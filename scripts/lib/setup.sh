@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # settings of those who source it
 #
 # What the project needs from Debian, in one place, and how to tell what is missing. Needs
 # common.sh. scripts/lib/install-packages does the installing.
@@ -7,7 +7,9 @@
 # Debian keeps some programs where only root looks.
 PATH=$PATH:/usr/sbin:/sbin
 
-# setup_list rung|run|test|bench: a line each: Debian's package, and what shows that it is there: a
+SETUP_PURPOSES='rung run test bench zookeeper etcd'
+
+# setup_list rung|run|test|bench|zookeeper|etcd: a line each: Debian's package, and what shows that it is there: a
 # program on PATH, a /file, lib:NAME for pkg-config, or `window`, a Java that can open one.
 setup_list() {
     case $1 in
@@ -54,10 +56,6 @@ shellcheck              shellcheck
 clang-format            clang-format
 clang-tidy              clang-tidy
 pyflakes3               pyflakes3
-zookeeper               /usr/share/java/zookeeper.jar
-libzookeeper-mt-dev     /usr/include/zookeeper/zookeeper.h
-etcd-server             etcd
-libcurl4-openssl-dev    lib:libcurl
 spin                    spin
 prometheus              promtool
 chromium                chromium
@@ -66,6 +64,20 @@ fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 xvfb                    Xvfb
 xdotool                 xdotool
 imagemagick             import
+LIST
+        setup_list zookeeper
+        setup_list etcd
+        ;;
+    zookeeper)
+        cat <<'LIST'
+zookeeper               /usr/share/java/zookeeper.jar
+libzookeeper-mt-dev     /usr/include/zookeeper/zookeeper.h
+LIST
+        ;;
+    etcd)
+        cat <<'LIST'
+etcd-server             etcd
+libcurl4-openssl-dev    lib:libcurl
 LIST
         ;;
     esac
@@ -86,12 +98,12 @@ java_has_windows() {
     java=$(command -v java) && [[ -e $(dirname "$(readlink -f "$java")")/../lib/libawt_xawt.so ]]
 }
 
-# need_packages rung|run|test|bench: prints the packages that are missing.
+# need_packages PURPOSE[,PURPOSE]: prints the packages that are missing, each once.
 need_packages() {
-    local package sign
+    local package sign purpose
     while read -r package sign; do
         is_there "$sign" || printf '%s\n' "$package"
-    done < <(setup_list "$1")
+    done < <(for purpose in ${1//,/ }; do setup_list "$purpose"; done | awk '!seen[$1]++')
 }
 
 # system_name: what /etc/os-release calls this machine.

@@ -4,20 +4,21 @@
 # A shop on this machine: a private redis-server, N inventoryd, an nginx in front, all on loopback; more
 # redis-servers if a lock needs several; or a group of servers with sentinels (sentinel.sh) instead of the one.
 # nginx listens on two ports: one for buyers, one for operators, who set the stock.
-# Needs common.sh, nginx.sh and sentinel.sh. nginx's port identifies a shop. What was started is recorded in
-# LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
+# Needs common.sh, nginx.sh, sentinel.sh and ensemble.sh. nginx's port identifies a shop. What was started is recorded
+# in LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, its start time in clock ticks, port
 #   settings    one line each: the options of `up`, and an `instance` for each instance
 #   load        locked while a load runs
 #   left-out/   a file an instance that nginx may leave out, with its lock, and one if it is behind (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
-#   redis/ lock1/ ... replica1/ ... sentinel1/ ... nginx/ *.log
+#   redis/ lock1/ ... zk1/ ... etcd1/ ... replica1/ ... sentinel1/ ... nginx/ *.log
 
 SHOP_PORT=8888
 SHOP_OPERATORS_PORT= # nginx's for operators; "": the next one
 SHOP_REDIS_PORT=7000
-SHOP_LOCK_PORT=    # the first of the redis-servers for a lock that a majority grants; "": there are none
-SHOP_LOCK_SERVERS=3
+SHOP_LOCK_PORT=    # the first of the servers for locks that are not on the shop's Redis; "": there are none
+SHOP_LOCK_ON=      # which of them there are, by comma: redis, zookeeper, etcd (ensemble.sh)
+SHOP_LOCK_SERVERS=3 # redis-servers
 SHOP_SENTINEL_PORT= # the first of the group's ports; "": there are no sentinels
 SHOP_BASE=8000     # the first instance; its admin listener is on the next port
 SHOP_STEP=1000     # from one instance to the next: 8000, 9000, 10000 ...
@@ -51,9 +52,10 @@ shop_name() {
     printf '%s' "${SHOP_NAMES:$1:1}"
 }
 
-# The ports of the lock's own servers, one a line.
+# The ports of the redis-servers of a lock that a majority grants, one a line.
 shop_lock_ports() {
-    [[ -z $SHOP_LOCK_PORT ]] || seq "$SHOP_LOCK_PORT" $((SHOP_LOCK_PORT + SHOP_LOCK_SERVERS - 1))
+    [[ -z $SHOP_LOCK_PORT || ,$SHOP_LOCK_ON, != *,redis,* ]] ||
+        seq "$SHOP_LOCK_PORT" $((SHOP_LOCK_PORT + SHOP_LOCK_SERVERS - 1))
 }
 
 shop_instance_port() {
@@ -106,6 +108,9 @@ say_remedy() {
             "makes the group whole again; what Redis holds is gone then"
     elif [[ $1 == redis ]]; then
         say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
+    elif [[ $1 == @(zk|etcd)[0-9] ]]; then
+        say "the lock's server $1 has ended, and the others of its ensemble go on:" \
+            "scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == lock[0-9] ]]; then
         say "the lock's server $1 has ended, and has forgotten its vote: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == nginx || $(shop_setting count) == 1 ]]; then
@@ -122,7 +127,7 @@ shop_setting() {
 
 shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
-        "lock=$SHOP_LOCK_PORT" "lock_count=$SHOP_LOCK_SERVERS" "sentinel=$SHOP_SENTINEL_PORT" \
+        "lock=$SHOP_LOCK_PORT" "lock_on=$SHOP_LOCK_ON" "lock_count=$SHOP_LOCK_SERVERS" "sentinel=$SHOP_SENTINEL_PORT" \
         "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
     printf 'folder=%s\n' "$PWD"
@@ -134,6 +139,7 @@ shop_read_settings() {
     SHOP_OPERATORS_PORT=$(shop_setting operators)
     SHOP_REDIS_PORT=$(shop_setting redis)
     SHOP_LOCK_PORT=$(shop_setting lock)
+    SHOP_LOCK_ON=$(shop_setting lock_on)
     SHOP_LOCK_SERVERS=$(shop_setting lock_count)
     SHOP_SENTINEL_PORT=$(shop_setting sentinel)
     SHOP_TOKEN_FILE=$(shop_setting token)
@@ -195,12 +201,16 @@ need_free_port() {
 shop_check() {
     local i
     need redis-server redis-cli nginx curl ss setsid flock
+    need_ensembles
     check_instance 0
     need_free_port "$SHOP_PORT" nginx --port
     need_free_port "$SHOP_OPERATORS_PORT" "nginx's operators" --operators-port
     need_free_port "$SHOP_REDIS_PORT" redis-server --redis-port
     for i in $(shop_lock_ports); do
         need_free_port "$i" "a lock's redis-server" --lock-port
+    done
+    for i in $(ensemble_ports | cut -d ' ' -f 1); do
+        need_free_port "$i" "a server of an ensemble" --lock-port
     done
     for i in $(shop_group | cut -d ' ' -f 2); do
         need_free_port "$i" "a server of the group" --sentinel-port
@@ -224,6 +234,9 @@ shop_check_ports() {
     claim_port "$SHOP_REDIS_PORT" '--redis-port (redis-server)'
     for port in $(shop_lock_ports); do
         claim_port "$port" "--lock-port (a lock's redis-server)"
+    done
+    for port in $(ensemble_ports | cut -d ' ' -f 1); do
+        claim_port "$port" "--lock-port (a server of an ensemble)"
     done
     for port in $(shop_group | cut -d ' ' -f 2); do
         claim_port "$port" "--sentinel-port (a server of the group)"
@@ -281,6 +294,8 @@ nginx_answers() {
 part_is_up() {
     case $1 in
     redis | lock[0-9] | replica[0-9] | sentinel[0-9]) redis_answers "$2" ;;
+    zk[0-9]) zookeeper_answers "$2" ;;
+    etcd[0-9]) etcd_answers "$2" ;;
     nginx) nginx_answers ;;
     *) instance_ready "$2" ;;
     esac
@@ -290,7 +305,7 @@ part_is_up() {
 await_part() {
     local folder
     folder=$(shop_folder)
-    if ! wait_until 30 part_is_up_or_gone "$@" || ! process_lives "$2" "$3"; then
+    if ! wait_until 60 part_is_up_or_gone "$@" || ! process_lives "$2" "$3"; then
         tail -n 5 "$folder/$1.log" >&2
         fail "$1 did not become ready on port $4; its whole log is $folder/$1.log"
     fi
@@ -327,6 +342,7 @@ start_redis_servers() {
         count=$((count + 1))
         start_redis "lock$count" "$port"
     done
+    start_ensembles
 }
 
 # The instances' URL of lock and stock.
@@ -351,8 +367,8 @@ instance_command() {
     local port redis locks group
     port=$(shop_instance_port "$1")
     redis=$(shop_redis_url)
-    mapfile -t group < <(shop_group_options)
-    locks=$(shop_lock_ports | sed 's|^|redis://127.0.0.1:|' | paste --serial --delimiters ,)
+    mapfile -t group < <(shop_group_options && ensemble_options)
+    locks=$({ shop_lock_ports | sed 's|^|redis://127.0.0.1:|' && ensemble_urls; } | paste --serial --delimiters ,)
     COMMAND=("$LADDER_BUILD/service/inventoryd"
         --instance "$(shop_name "$1")" --listen "127.0.0.1:$port"
         --admin-listen "127.0.0.1:$((port + 1))" --admin-writes
@@ -410,7 +426,7 @@ configure_nginx() {
     done
     nginx_render --out "$folder/nginx.conf" --listen "127.0.0.1:$SHOP_PORT" \
         --operators "127.0.0.1:$SHOP_OPERATORS_PORT" --log "$folder/access.log" \
-        "${servers[@]}"
+        --read-s "$(ensemble_read_s)" "${servers[@]}"
 }
 
 start_nginx() {
@@ -440,9 +456,11 @@ shop_up() {
     flock --nonblock 9 || fail "another command is starting or ending the shop on port $SHOP_PORT"
     need_no_shop
     rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],replica[0-9],sentinel[0-9],nginx,history,*.log}
+    rm -rf "${folder:?}"/{zk,etcd}[0-9]
     shop_write_settings >"$folder/settings"
     at_exit shop_down_unless_up
     start_redis_servers
+    say_raised_limits
     shop_each await_part
     await_group
     start_instances
@@ -538,6 +556,7 @@ shop_claim_load() {
     need_token
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     [[ -z $SHOP_SENTINEL_PORT ]] || RUN_MASTER=(shop_master)
+    [[ -z $(ensembles) ]] || RUN_LIMITS=("-Jresponse_ms=$(ensemble_response_ms)")
     RUN_KILL=(shop_kill)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history
@@ -549,13 +568,23 @@ kill_part_on() {
     [[ $1 != "$5" ]] || ! process_lives "$3" "$4" || kill -s KILL "$3"
 }
 
-# shop_kill FAULT: kills the servers that it names.
+# shop_minority RUNG: the ports of so many servers of its lock as it can lose, the leader's if there is one.
+shop_minority() {
+    if [[ " $ENSEMBLES " == *" $1 "* ]]; then
+        "$1_minority"
+    else
+        shop_lock_ports | head -n $(((SHOP_LOCK_SERVERS - 1) / 2))
+    fi
+}
+
+# shop_kill FAULT RUNG: kills the servers that it names.
 shop_kill() {
     local port ports
     case $1 in
     master_killed) ports=$(shop_master) && ports=${ports##*:} ;;
-    minority_killed) ports=$(shop_lock_ports | head -n $(((SHOP_LOCK_SERVERS - 1) / 2))) ;;
+    minority_killed) ports=$(shop_minority "$2") ;;
     esac
+    [[ -n $ports ]] || return
     for port in $ports; do
         shop_each kill_part_on "$port"
     done

@@ -36,6 +36,7 @@ class Ports:
         self.lock = self.first + 4  # and the next, five at most: a lock's own servers
         self.base = self.first + 10
         self.sentinel = self.first + 80  # and the four next: the other servers of a group
+        self.ensemble = self.first + 75  # an ensemble's servers are ten ports behind
 
     def instance(self, number):
         return self.base + number * STEP
@@ -50,11 +51,16 @@ class Ports:
         return ["--lock-port", self.lock]
 
     @property
+    def ensemble_option(self):
+        return ["--lock-port", self.ensemble]
+
+    @property
     def sentinel_option(self):
         return ["--sentinel-port", self.sentinel]
 
     def all(self, instances=2):
-        return [*self.of_a_shop(instances), *range(self.lock, self.lock + 5), *range(self.sentinel, self.sentinel + 5)]
+        return [*self.of_a_shop(instances), *range(self.lock, self.lock + 5), *range(self.sentinel, self.sentinel + 5),
+                *range(self.ensemble + 10, self.ensemble + 19)]
 
     def of_a_shop(self, instances=2):
         """Without servers of its lock's own, and without a group."""

@@ -59,6 +59,16 @@ def test_a_lock_on_three_servers(place):
     place.check_nothing_is_left()
 
 
+def test_a_lock_on_an_ensemble(place):
+    demo = place.demo(*SMALL, "--lock", "zookeeper", "--write", "set", *place.ports.ensemble_option)
+    assert demo.code == 0, demo
+    assert [row[:6] for row in rows(demo.out)] == [["zookeeper", "set", "60", "40", "0", "0"]]
+    assert "these limits are raised: --wait-ms 120000, --fail-fast-ms 15000" in demo.err
+    (folder,) = folders(place)
+    assert json.loads((folder / "run.json").read_text())["wait_ms"] == 120000
+    place.check_nothing_is_left()
+
+
 def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     demo = place.demo("--lock", "watchdog", "--write", "set", "--stock", "20", "--items", "3",
                       "--requests", "90", "--instances", "3", "--work-ms", "2")
@@ -208,6 +218,8 @@ def test_a_busy_port_is_told(place):
     (["--lock"], "--lock needs a value"),
     (["--port", "70000"], "--port is \"70000\""),
     (["--lock", "redlock", "--lock-count", "4"], "--lock-count is \"4\""),
+    (["--lock", "zookeeper", "--lock-port", "65510"], "--lock-port is \"65510\""),
+    (["--sentinel", "--lock", "zookeeper"], "--sentinel is one group, and --lock zookeeper needs independent servers"),
     (["--port", "8888", "--redis-port", "8888"], "would both be port 8888"),
 ])
 def test_a_wrong_option_is_refused_before_anything_is_done(place, words, told):

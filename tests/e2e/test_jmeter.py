@@ -203,7 +203,8 @@ def test_every_rung_does_what_the_ladder_says(place):
     SET, which shows most; with DECR the two that let others in show something else, and one of the others stands for
     all."""
     assert place.shop("up", "--work-ms", 1, *place.ports.lock_option).code == 0
-    rungs = [rung["name"] for rung in json.loads((ROOT / "docs" / "reference" / "rungs.json").read_text())["rungs"]]
+    rungs = [rung["name"] for rung in json.loads((ROOT / "docs" / "reference" / "rungs.json").read_text())["rungs"]
+             if rung["engine"] in ("none", "redis")]
     loads = [[f"{rung}:set" for rung in rungs[at:at + 2]] for at in range(0, len(rungs), 2)]
     loads += [["none:decr", "local:decr", "setnx:decr"], ["fenced", "fenced_textbook", "fair:fenced"]]
     ports, folder = place.ports, place.state / str(place.ports.nginx)

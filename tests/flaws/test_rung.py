@@ -36,7 +36,7 @@ def test_the_ladder_as_a_table():
     done = rung("list")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[::4]] == NAMES
+    assert [line.split()[0] for line in lines[::4]] == NAMES + [one.name for one in ladder.others()]
     cures, has = lines[2::4], lines[3::4]
     assert cures[NAMES.index("none")].split(None, 1) == ["cure", "local; next: local"]
     assert has[NAMES.index("none")].split(None, 1) == ["has", "nothing; a waiter: never waits"]

@@ -27,6 +27,8 @@ static void nothing_is_contacted(void **state)
 
 /* ---- The ladder ------------------------------------------------------------------------------ */
 
+#define FIRST_OF_ANOTHER_ENGINE 19
+
 static void the_ladder(void **state)
 {
     static const struct {
@@ -52,6 +54,8 @@ static void the_ladder(void **state)
         {"rw_counter", true, false, false, false},
         {"read_write", false, true, true, true},
         {"redlock", false, true, true, false},
+        {"zookeeper", false, true, true, true},
+        {"etcd", false, true, true, true},
     };
     (void)state;
     size_t count;
@@ -65,6 +69,11 @@ static void the_ladder(void **state)
         assert_int_equal(rungs[i].reentrant, expected[i].reentrant);
         assert_int_equal(rungs[i].quorum, strcmp(rungs[i].name, "redlock") == 0);
         assert_true(strlen(rungs[i].adds) > 0 && strlen(rungs[i].flaw) > 0);
+        assert_string_equal(rungs[i].engine, i < 2                         ? "none"
+                                             : i < FIRST_OF_ANOTHER_ENGINE ? "redis"
+                                                                           : rungs[i].name);
+        assert_int_equal(rungs[i].distributed, i >= 2);
+        assert_true(rungs[i].tokens || i < FIRST_OF_ANOTHER_ENGINE);
         assert_ptr_equal(dlock_rung_find(rungs[i].name), &rungs[i]);
     }
     assert_string_equal(dlock_rung_find(NULL)->name, "watchdog");
@@ -95,6 +104,19 @@ static void no_such_rung_lists_those_there_are(void **state)
     dlock_client_close(client);
 }
 
+static void a_rung_of_another_engine_needs_it(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of("redis://127.0.0.1:1", (struct dlock_options){0});
+    dlock *lock = (dlock *)&lock;
+    assert_status(dlock_open(client, "zookeeper", "lock:a", &lock), INVALID);
+    assert_null(lock);
+    assert_string_equal(dlock_error(),
+                        "rung 'zookeeper' is of the package libdlock-zookeeper; open a client "
+                        "whose options.engine is dlock_zookeeper()");
+    dlock_client_close(client);
+}
+
 static void flawed_rungs_must_be_asked_for(void **state)
 {
     (void)state;
@@ -105,9 +127,9 @@ static void flawed_rungs_must_be_asked_for(void **state)
     for (size_t i = 0; i < count; i++) {
         dlock *lock;
         dlock_status status = dlock_open(client, rungs[i].name, "lock:a", &lock);
-        assert_int_equal(status, rungs[i].flawed   ? DLOCK_FLAWED
-                                 : rungs[i].quorum ? DLOCK_INVALID
-                                                   : DLOCK_OK);
+        assert_int_equal(status, rungs[i].flawed                              ? DLOCK_FLAWED
+                                 : rungs[i].quorum || !is_of_redis(&rungs[i]) ? DLOCK_INVALID
+                                                                              : DLOCK_OK);
         if (status == DLOCK_FLAWED) {
             assert_null(lock);
             assert_says(dlock_error(), rungs[i].flaw);
@@ -166,7 +188,7 @@ static void a_rung_works_with_one_server_or_with_several(void **state)
                                                       .allow_flawed = true},
                               &client),
             OK);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count && is_of_redis(&rungs[i]); i++) {
             dlock *lock;
             bool right = rungs[i].quorum ? servers >= 3 && servers % 2 == 1
                                          : servers == 1 || !rungs[i].distributed;
@@ -247,6 +269,7 @@ int main(void)
         cmocka_unit_test(nothing_is_contacted),
         cmocka_unit_test(the_ladder),
         cmocka_unit_test(no_such_rung_lists_those_there_are),
+        cmocka_unit_test(a_rung_of_another_engine_needs_it),
         cmocka_unit_test(flawed_rungs_must_be_asked_for),
         cmocka_unit_test(names_have_1_to_512_bytes),
         cmocka_unit_test(a_rung_works_with_one_server_or_with_several),

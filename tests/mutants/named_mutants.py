@@ -393,7 +393,7 @@ OF_TOKENS = [
      "(unsigned long long)atomic_fetch_add(&client->identities, 1) + 1);", "1ULL);",
      "rung_redlock_token", "two_identities_of_a_client_differ"),
     ("the stock on one of the lock's servers compares that server's newest token", "service/lock_servers.c",
-     "    locks->apart = several || strcmp(", "    locks->apart = strcmp(",
+     "    locks->apart = role != ROLE_LOCK || strcmp(", "    locks->apart = strcmp(",
      "service_lock_servers", "test_the_newest_token_of_one_server_does_not_count"),
 ]
 
@@ -455,6 +455,19 @@ OF_EPOCHS = [
      "        return was_refused ? end_not_switched(sale, &found) : epoch_take(sale, &found);",
      "        return was_refused && found.number != 0 ? end_not_switched(sale, &found) : epoch_take(sale, &found);",
      "service_fence_epoch", "test_who_was_not_switched_makes_no_lost_epoch_again"),
+]
+
+OF_ENSEMBLES = [
+    ("a session that its servers refuse is never given up", "lock/zookeeper/zk_session.c",
+     "    if (now_ns < due_ns)\n        return due_ns;\n    zk->given_up", "    if (now_ns > 0)\n        return due_ns;\n    zk->given_up",
+     "zookeeper", "its_server_loses_its_data"),
+    ("who makes the identity again gives it the same value", "lock/queued/claim.c",
+     '"%02x", bytes[i]);', '"%02x", (unsigned)i);', "zookeeper", "its_server_loses_its_data"),
+    ("data that was lost is not told from data that is there", "lock/queued/claim.c",
+     '"%02x", bytes[i]);', '"%02x", bytes[i] & 0);', "service_zookeeper", "test_its_data_is_lost"),
+    ("an ensemble's epoch is that of Redis", EPOCH,
+     'snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->engine);', 'snprintf(epoch.engine, sizeof epoch.engine, "redis");',
+     "service_zookeeper", "test_a_switch_raises_the_epoch"),
 ]
 
 OF_SENTINEL = [
@@ -560,4 +573,4 @@ OF_LARGE_VALUES = [
      "(left ~= 0 and last or ''):sub(1, 128)", "left ~= 0 and last or ''", "lock_large_values", "nobody_returns_it"),
 ]
 
-MUTANTS = OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_SENTINEL + OF_LARGE_VALUES
+MUTANTS = OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

@@ -216,7 +216,7 @@ def test_jmeter_home_serves_instead(tmp_path):
 
 
 @pytest.mark.parametrize("words,sentence", [
-    (["--for", "fun"], '--for is "fun": it must be one of: rung run test bench'),
+    (["--for", "fun"], '--for is "fun": it must be one of: rung run test bench zookeeper etcd'),
     (["--for"], "--for needs a value"),
     (["--dry-run"], '"--dry-run" is not understood. Options: --check --for --help'),
 ])

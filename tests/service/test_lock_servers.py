@@ -83,7 +83,7 @@ def test_a_comma_begins_a_url_only_before_a_scheme():
 
 
 def test_the_lock_says_that_it_needs_them():
-    assert "--lock redlock keeps its lock on several independent Redis servers: give --lock-servers" in refused("--lock", "redlock")
+    assert "--lock redlock keeps its lock on several independent Redis servers, and --lock-servers names none: start it with" in refused("--lock", "redlock")
     assert config("--lock-servers", URLS)["lock"] == "watchdog"  # they wait for a switch
 
 

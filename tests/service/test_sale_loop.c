@@ -185,7 +185,7 @@ static struct stage {
     struct lock_owner_pool owners;
     struct epochs epochs;
     atomic_long waiting;
-    struct lock_servers locks;
+    struct lock_servers locks[LOCK_ROLES];
     struct sale_env env;
 } stage;
 
@@ -197,9 +197,9 @@ static struct sale_worker *set_stage(const char *rung, const char *write, const 
     stage.config = configure(rung, write);
     stage.setting = (struct setting){.rung = stage.config.lock, .write = stage.config.write};
     stage.waiting = 0;
-    stage.locks = (struct lock_servers){.role = REDIS_LOCK, .count = 1};
+    memset(stage.locks, 0, sizeof stage.locks);
     stage.env = (struct sale_env){.config = &stage.config,
-                                  .locks = {&stage.locks, NULL},
+                                  .locks = {&stage.locks[ROLE_LOCK]},
                                   .mode = &stage.mode,
                                   .codes = codes,
                                   .lock_owner_pool = &stage.owners,
@@ -207,15 +207,18 @@ static struct sale_worker *set_stage(const char *rung, const char *write, const 
                                   .waiting = &stage.waiting};
     mode_init(&stage.mode, &stage.setting);
     lock_owner_pool_init(&stage.owners);
-    epochs_init(&stage.epochs, "here", "");
+    epochs_init(&stage.epochs, (const char *const[LOCK_ROLES]){"here"});
     env->stock_server = stock_server_new(
         &(struct stock_options){.url = stock_url != NULL ? stock_url : stage.config.stock_redis,
                                 .timeout_ms = stock_timeout_ms});
-    env->outage = outage_new(&(struct outage_options){
-        .fail_fast_ms = PATIENCE_MS,
-        .redis_timeout_ms = PATIENCE_MS,
-        .servers = {[REDIS_LOCK] = env->stock_server, [REDIS_STOCK] = env->stock_server},
-        .keys = {[REDIS_LOCK] = "lock:{readyz}", [REDIS_STOCK] = "inventory:{readyz}"}});
+    stage.locks[ROLE_LOCK] =
+        (struct lock_servers){.role = ROLE_LOCK, .count = 1, .servers = {env->stock_server}};
+    env->outage = outage_new(&(struct outage_options){.fail_fast_ms = PATIENCE_MS,
+                                                      .redis_timeout_ms = PATIENCE_MS,
+                                                      .locks = stage.locks,
+                                                      .stock_server = env->stock_server,
+                                                      .lock_key = "lock:{readyz}",
+                                                      .stock_key = "inventory:{readyz}"});
     assert_int_equal(
         dlock_client_open(
             &(struct dlock_options){.size = sizeof(struct dlock_options),
@@ -224,7 +227,7 @@ static struct sale_worker *set_stage(const char *rung, const char *write, const 
                                     .connect_timeout_ms = PATIENCE_MS,
                                     .command_timeout_ms = PATIENCE_MS,
                                     .allow_flawed = true},
-            &stage.locks.client),
+            &stage.locks[ROLE_LOCK].client),
         DLOCK_OK);
     my_loop.fd = eventfd(0, EFD_CLOEXEC);
     return sale_worker_new(env, stock_new_shared(env->stock_server));
@@ -235,7 +238,7 @@ static void clear_stage(struct sale_worker *worker)
     close(my_loop.fd);
     sale_worker_free(worker);
     lock_owner_pool_free(&stage.owners);
-    dlock_client_close(stage.locks.client);
+    dlock_client_close(stage.locks[ROLE_LOCK].client);
     outage_free(stage.env.outage);
     stock_server_free(stage.env.stock_server);
     epochs_destroy(&stage.epochs);

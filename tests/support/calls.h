@@ -64,6 +64,12 @@ static inline dlock_status client_open(const char *url, struct dlock_options opt
     return dlock_client_open(&options, client);
 }
 
+/* Whether a client without an engine of another package has that rung. */
+static inline bool is_of_redis(const struct dlock_rung *rung)
+{
+    return strcmp(rung->engine, "redis") == 0 || strcmp(rung->engine, "none") == 0;
+}
+
 /* The rungs of the ladder that work with one server, in its order. Tests whose stage has one server
  * take these; tests/rung/test_redlock*.c are about the others. */
 static inline const struct dlock_rung *single_rungs(size_t *count)
@@ -73,7 +79,7 @@ static inline const struct dlock_rung *single_rungs(size_t *count)
     const struct dlock_rung *rungs = dlock_rungs(&all);
     *count = 0;
     for (size_t i = 0; i < all && *count < sizeof single / sizeof single[0]; i++)
-        if (!rungs[i].quorum)
+        if (!rungs[i].quorum && is_of_redis(&rungs[i]))
             single[(*count)++] = rungs[i];
     return single;
 }

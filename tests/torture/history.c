@@ -46,9 +46,11 @@ static const struct dlock_rung *draw_rung(uint64_t *random)
     size_t count;
     const struct dlock_rung *rungs = dlock_rungs(&count);
     const struct dlock_rung *rung;
+    while (strcmp(rungs[count - 1].engine, "redis") != 0) /* those of other engines come last */
+        count--;
     do
         rung = &rungs[random_below(random, count)];
-    while (rung->flawed || strcmp(rung->name, REDLOCK) == 0);
+    while (rung->flawed || strcmp(rung->name, REDLOCK) == 0 || strcmp(rung->engine, "redis") != 0);
     return rung;
 }
 

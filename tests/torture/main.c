@@ -334,7 +334,8 @@ static struct settings read_options(int argc, char **argv)
             break;
         case 'r':
             settings.choice.rung = optarg;
-            if (dlock_rung_find(optarg) == NULL)
+            if (dlock_rung_find(optarg) == NULL ||
+                strcmp(dlock_rung_find(optarg)->engine, "redis") != 0)
                 option_refuse("--rung", optarg);
             break;
         case 'v':

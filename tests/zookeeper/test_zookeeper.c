@@ -172,7 +172,10 @@ static void what_is_wrong_is_said(void **state)
     assert_string_equal(dlock_error(),
                         "rung 'watchdog' is not one of ZooKeeper; there 'zookeeper' is "
                         "right");
+    assert_status(dlock_open(client, "etcd", LOCK, &lock), INVALID);
+    assert_says(dlock_error(), "rung 'etcd' is not one of ZooKeeper; there 'zookeeper' is right");
     lock = lock_at(client);
+    assert_string_equal(dlock_rung_of(lock)->adds, dlock_rung_find("zookeeper")->adds);
     struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
     assert_status(dlock_acquire(lock, &want, &hold), INVALID);
     assert_says(dlock_error(), "want.ttl_ms is 60000, but all holds of a client live as long as "
@@ -344,7 +347,7 @@ static void its_server_hangs(void **state)
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_pause(zookeeper);
-    eventually(record_count(record, "its time to live has ended") == 1);
+    eventually(record_count(record, "it could not be renewed in time") == 1);
     assert_false(dlock_valid(hold));
     zookeeper_resume(zookeeper);
     assert_status(dlock_release(hold, NULL), LOST);
@@ -370,6 +373,40 @@ static void its_server_restarts(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
     record_free(record);
+}
+
+static dlock_hold *identified(dlock *lock, char identity[96])
+{
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .identity = true};
+    dlock_hold *hold;
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    snprintf(identity, 96, "%s", dlock_identity(hold));
+    return hold;
+}
+
+/* The server refuses the client, which has seen more than it has, and says nothing of its session.
+ * The same client makes the identity anew. */
+static void its_server_loses_its_data(void **state)
+{
+    (void)state;
+    char before[96], after[96], others[96];
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock_client *other;
+    dlock *lock = lock_at(client), *others_lock;
+    dlock_hold *hold = identified(lock, before);
+    zookeeper_forget(zookeeper);
+    other = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock_hold *next = identified(lock, after);
+    assert_status(dlock_release(hold, NULL), LOST);
+    assert_status(dlock_release(next, NULL), OK);
+    others_lock = lock_at(other);
+    hold = identified(others_lock, others);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(strlen(before) > 0);
+    assert_string_not_equal(after, before);
+    assert_string_equal(after, others);
+    leave(other, others_lock);
+    leave(client, lock);
 }
 
 /* ---- Ends without a release ------------------------------------------------------------------ */
@@ -451,8 +488,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(started_calls),        cmocka_unit_test(in_vain_and_cancelled),
         cmocka_unit_test(tokens_grow),          cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(holds_are_given_time), cmocka_unit_test(its_server_hangs),
-        cmocka_unit_test(its_server_restarts),  cmocka_unit_test(nobody_releases),
-        cmocka_unit_test(it_is_broken),         cmocka_unit_test(a_reply_is_lost),
+        cmocka_unit_test(its_server_restarts),  cmocka_unit_test(its_server_loses_its_data),
+        cmocka_unit_test(nobody_releases),      cmocka_unit_test(it_is_broken),
+        cmocka_unit_test(a_reply_is_lost),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -146,6 +146,16 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
+void zookeeper_forget(struct zookeeper *zookeeper)
+{
+    char data[96];
+    end(zookeeper);
+    snprintf(data, sizeof data, "%s/version-2", zookeeper->folder);
+    nftw(data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    launch(zookeeper);
+    must(zookeeper->pid != 0);
+}
+
 void zookeeper_free(struct zookeeper *zookeeper)
 {
     end(zookeeper);

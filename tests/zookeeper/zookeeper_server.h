@@ -17,6 +17,8 @@ void zookeeper_pause(struct zookeeper *zookeeper);
 void zookeeper_resume(struct zookeeper *zookeeper);
 /* SIGKILL, and another one with the same port and data: sessions live on. */
 void zookeeper_restart(struct zookeeper *zookeeper);
+/* The same, and its data is lost. */
+void zookeeper_forget(struct zookeeper *zookeeper);
 void zookeeper_free(struct zookeeper *zookeeper);
 
 const char *
