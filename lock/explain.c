@@ -64,7 +64,9 @@ static dlock_status say_holder(const struct dlock_hold *hold, dlock_status statu
                                bool just_now)
 {
     struct dlock *lock = hold->lock;
-    char when[48] = "", how_long[48] = "; it never expires";
+    const bool in_session = lock->client->engine->rung != NULL; /* another engine's */
+    char when[48] = "", how_long[48];
+    snprintf(how_long, sizeof how_long, "%s", in_session ? "" : "; it never expires");
     pthread_mutex_lock(&lock->mutex);
     struct last_seen seen = lock->last_seen;
     pthread_mutex_unlock(&lock->mutex);

@@ -13,7 +13,7 @@
 
 #define FLIGHTS_MAX 64 /* under way at a time, without watches */
 #define CONNECTIONS_KEPT 64
-#define PATIENCE_LEAST_MS 1000 /* for one request at one member */
+#define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
 #define PATIENCES_PER_LEASE 3
 #define CLOSE_MS 1000 /* for the lease's end, when the client is closed */

@@ -234,9 +234,7 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     go_on(request, zk, rc);
 }
 
-/* The first client that asks creates the node. All later ones read the same value. It is random: a
- * client that creates the node again, after the servers have lost it, must not give it the value
- * that it had. */
+/* The first client that asks creates the node. All later ones read the same value. */
 static void read_identity(struct request *request)
 {
     struct zk_session *zk = owner_of(request);

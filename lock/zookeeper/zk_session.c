@@ -139,11 +139,10 @@ static void rest(struct session *session, int64_t until_ns)
  * CLOCK_BOOTTIME: when that is due. */
 static int64_t give_up(struct zk_session *zk, int64_t now_ns)
 {
-    const struct session *session = &zk->base;
-    if (session->connected || zk->expired || zk->ending || zk->handle == NULL ||
-        session->granted_ms == 0)
+    if (zk->base.connected || zk->expired || zk->ending || zk->handle == NULL ||
+        zk->base.granted_ms == 0)
         return INT64_MAX;
-    int64_t due_ns = zk->lost_ns + session->granted_ms * NS_PER_MS;
+    int64_t due_ns = zk->lost_ns + zk->base.granted_ms * NS_PER_MS;
     if (now_ns < due_ns)
         return due_ns;
     zk->given_up = *zoo_client_id(zk->handle);
@@ -158,8 +157,8 @@ static void *keep_time(void *arg)
     pthread_mutex_lock(&session->mutex);
     while (!session->stop) {
         session->looked = true;
-        int64_t now_ns = boot_ns(), beats_ns = beat_go(zk_of(session), now_ns);
-        int64_t due_ns = min_ns(beats_ns, give_up(zk_of(session), now_ns));
+        int64_t now_ns = boot_ns();
+        int64_t due_ns = min_ns(beat_go(zk_of(session), now_ns), give_up(zk_of(session), now_ns));
         int64_t until_ns = session_look_at_all(session);
         if (due_ns != INT64_MAX)
             until_ns = min_ns(until_ns, mono_ns() + due_ns - now_ns);
@@ -217,9 +216,8 @@ static void open_handle(struct zk_session *zk)
     session->counts_ns = 0;
     proof_begin(&zk->proof, boot_ns());
     session_unlock(session);
-    zhandle_t *handle =
-        zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms,
-                        zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
+    zhandle_t *handle = zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms,
+                                        zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
     pthread_mutex_lock(&session->mutex);
     zk->opening = false;
     zk->handle = handle; /* NULL: a host is not known; the thread tries again */
