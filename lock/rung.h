@@ -59,9 +59,9 @@ struct quorum_hold {
     } setters[SERVERS_MAX];
     _Atomic uint32_t again; /* a bit for each server: it is not the acquire's own request */
     int64_t settles_ns;     /* CLOCK_MONOTONIC: their connections may be ended from then on */
-    /* The latest round's: which servers it asked, and which it did not ask, but had connected to. A
-     * bit each. */
-    uint32_t met, near;
+    /* The latest round's: which servers it asked, and which it did not ask, but had connected to;
+     * which were asked, and had not answered when it ended. A bit each. */
+    uint32_t met, near, silent;
 };
 void quorum_drop(struct quorum_hold *quorum);
 

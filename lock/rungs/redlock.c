@@ -140,7 +140,7 @@ static void note_acquire(struct rung_env *env, struct dlock_hold *hold, const st
     atomic_store(&hold->servers, servers_of(votes->said_yes, votes->unanswered));
     atomic_store(&hold->quorum->again, 0);
     hold->quorum->met = votes->asked;
-    hold->quorum->near = 0;
+    hold->quorum->near = hold->quorum->silent = 0;
     note_setters(env, hold, votes->unanswered);
     hold->renews_ms = votes->late > 0               ? FIRST_MS
                       : votes->yes < votes->servers ? hold->ttl_ms / SOON_PART
@@ -434,7 +434,9 @@ static dlock_status end_renew(struct rung_env *env, struct dlock_hold *hold,
     const uint32_t refused = heard_from(hold->quorum, HEARD_REFUSED);
     settle(hold, renewing->missing & renewing->question.follows);
     take_round(hold, votes, renewed ? renewing->joining : 0);
-    uint32_t may_join = heard_from(hold->quorum, HEARD_KEY) | votes->unanswered;
+    uint32_t may_join =
+        heard_from(hold->quorum, HEARD_KEY) | (votes->unanswered & ~hold->quorum->silent);
+    hold->quorum->silent = votes->unanswered;
     if (renewed && fresh)
         may_join |=
             mend(env, hold, ttl,

@@ -396,6 +396,21 @@ static void a_server_that_refuses_the_key_makes_no_renewal_sooner(void **state)
     end_recorded(client, lock);
 }
 
+/* It has never granted the hold. It is asked in each round, and makes only one come sooner. */
+static void a_server_that_is_silent_from_the_start(void **state)
+{
+    (void)state;
+    dlock_client *client = recorded_client();
+    dlock *lock = connected(client);
+    server_pause(servers[2]);
+    dlock_hold *hold = acquired(lock);
+    eventually(extended(hold) == DLOCK_OK && hold->renews_ms == 0 && hold->quorum->silent == 4);
+    server_resume(servers[2]);
+    counted_by(hold, 3);
+    assert_status(dlock_release(hold, NULL), OK);
+    end_recorded(client, lock);
+}
+
 /* A majority has renewed it, and one that counts does not answer. It goes on counting. */
 static void one_that_does_not_answer_goes_on_counting(void **state)
 {
@@ -425,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_server_joins_only_after_a_majority),
         cmocka_unit_test(a_late_grant_counts_after_a_renewal),
         cmocka_unit_test(a_server_that_comes_back_is_looked_for_soon),
+        cmocka_unit_test(a_server_that_is_silent_from_the_start),
         cmocka_unit_test(a_server_that_refuses_the_key_makes_no_renewal_sooner),
         cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
         cmocka_unit_test(renewed_by_a_majority),
