@@ -92,13 +92,13 @@ class Member:
 
     def start(self):
         client, peer = (f"http://127.0.0.1:{port}" for port in (self.client_port, self.peer_port))
-        others = ",".join(f"n{other.number}=http://127.0.0.1:{other.relay_port}" for other in self.cluster.members)
+        others = ",".join(f"n{other.number}={self.cluster.way_to(other)}" for other in self.cluster.members)
         with open(self.cluster.folder / f"log{self.number}", "ab") as log:
             self.process = subprocess.Popen(
                 ["etcd", "--name", f"n{self.number}", "--data-dir", self.cluster.folder / str(self.number),
                  "--heartbeat-interval", "50", "--election-timeout", str(self.election_ms), "--unsafe-no-fsync",
                  "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                 "--initial-advertise-peer-urls", f"http://127.0.0.1:{self.relay_port}", "--initial-cluster", others,
+                 "--initial-advertise-peer-urls", self.cluster.way_to(self), "--initial-cluster", others,
                  "--logger", "zap", "--log-level", "warn"], stdout=log, stderr=log)
 
     def ask(self, path, **body):
@@ -118,11 +118,16 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, folder, election_ms=(500, 500, 500)):
-        self.folder = pathlib.Path(folder)
+    def __init__(self, folder, election_ms=(500, 500, 500), links=True):
+        """links: a member can be cut off from the others, all of whose bytes a relay carries."""
+        self.folder, self.has_links = pathlib.Path(folder), links
         ports = free_ports(9)
         self.members = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
         self.links, self.relays = {}, []
+
+    def way_to(self, member):
+        """Where the others reach a member."""
+        return f"http://127.0.0.1:{member.relay_port if self.has_links else member.peer_port}"
 
     def link(self, one, other):
         return self.links.setdefault(frozenset((one, other)), self.new_link())
@@ -134,7 +139,7 @@ class Cluster:
         return link
 
     def start(self):
-        self.relays = [Relay(self, member) for member in self.members]
+        self.relays = [Relay(self, member) for member in self.members if self.has_links]
         self.mend()
 
     def mend(self):
