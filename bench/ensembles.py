@@ -101,8 +101,8 @@ shapes:
   pairs   {self.ours} and {peer}: one waiter. Bar: pairs/s of {self.ours} / pairs/s of {peer} is at least {least[0]}.
   crowd   The same two: {CROWD} waiters in one process want one lock. Bar: the same ratio is at least {least[1]}.
 
-All ask the same follower. The servers write to the disk, and do not wait for it. Before a round each contestant acquires
-and releases for {WARM_MS} ms.
+All ask the same follower. The servers write to the disk, and do not wait for it. Before a round each contestant
+acquires and releases for {WARM_MS} ms.
 
 {FAIR}
 
@@ -110,7 +110,8 @@ and releases for {WARM_MS} ms.
 Build the rest before, with the engine: {NEEDS_BENCH}
 
 A round is valid if every pair succeeded, no two waiters held the lock at once, and each token of ours is larger than
-the one before. {EXIT_CODES}
+the one before.
+{EXIT_CODES}
 """
         self.short = f"Compares libdlock's {self.ours} with {peer_is}."
 

@@ -157,14 +157,11 @@ static const struct dlock_engine *engine_of(const char *rung)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"rung", required_argument, NULL, 'r'},
-                                            {"waiters", required_argument, NULL, 'w'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"ttl-ms", required_argument, NULL, 't'},
-                                            {"warm-ms", required_argument, NULL, 'm'},
-                                            {"tokens", no_argument, NULL, 'k'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"rung", required_argument, NULL, 'r'},    {"waiters", required_argument, NULL, 'w'},
+        {"pairs", required_argument, NULL, 'p'},   {"ttl-ms", required_argument, NULL, 't'},
+        {"warm-ms", required_argument, NULL, 'm'}, {"tokens", no_argument, NULL, 'k'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     long waiters = 1, pairs = 2000, ttl_ms = 30000, warm_ms = 1;
     const char *rung = "redlock";
     bool tokens = false;

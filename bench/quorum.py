@@ -52,7 +52,8 @@ It needs Go, and Go's module proxy the first time, except for `--shape ill`. Bui
   {NEEDS_BENCH}
 
 A round is valid if every pair succeeded, no two waiters held the lock at once, each token is larger than the one
-before, and the late server was asked all the time. {EXIT_CODES}
+before, and the late server was asked all the time.
+{EXIT_CODES}
 """
 
 
