@@ -28,15 +28,15 @@ struct flight {
     void (*landed)(struct flight *flight, const struct reply *reply);
     /* With the mutex. A watch: one line has come. NULL: it has one reply. */
     void (*line)(struct flight *flight, const char *text, size_t size);
-    struct request *request;  /* that it is for; or NULL */
-    struct etcd_queue *queue; /* of a watch; NULL: nobody needs it any more */
-    bool was_sent;            /* its request had been sent before */
-    bool was_begun;           /* libcurl has begun to send it */
-    bool over;                /* its end is to come, without a reply */
-    uint64_t lease, guard;    /* the client's, when it began */
-    uint64_t moves;           /* likewise: etcd.moves */
-    int64_t sent_ns;          /* CLOCK_BOOTTIME, before it was sent */
-    CURL *easy;               /* NULL: not begun */
+    struct request *request;   /* that it is for; or NULL */
+    struct etcd_queue *queue;  /* of a watch; NULL: nobody needs it any more */
+    bool was_sent;             /* its request had been sent before */
+    bool was_begun;            /* libcurl has begun to send it */
+    bool over;                 /* its end is to come, without a reply */
+    uint64_t lease, guard;     /* the client's, when it began */
+    uint64_t moves;            /* likewise: etcd.moves */
+    int64_t sent_ns;           /* CLOCK_BOOTTIME, before it was sent */
+    CURL *easy;                /* NULL: not begun */
     struct curl_slist *headers;
     char *got;
     size_t got_size, got_room;
@@ -46,10 +46,10 @@ struct flight {
 
 struct etcd_place {
     struct place base;
-    uint64_t seen;   /* the revision at which it was known to exist; 0: not known */
-    uint64_t guard;  /* of its latest create */
-    bool is_first;   /* nothing is before it */
-    int64_t held_ns; /* CLOCK_MONOTONIC: since when it holds */
+    uint64_t seen;     /* the revision at which it was known to exist; 0: not known */
+    uint64_t guard;    /* of its latest create */
+    bool is_first;     /* nothing is before it */
+    int64_t held_ns;   /* CLOCK_MONOTONIC: since when it holds */
 };
 
 struct etcd_queue {
@@ -69,19 +69,19 @@ struct etcd {
     /* Protected by the session's mutex. */
     TAILQ_HEAD(, flight) waiting; /* flights that are not begun */
     TAILQ_HEAD(, flight) flying;
-    size_t flying_count;   /* without watches */
-    size_t endpoint;       /* the member that is asked */
-    uint64_t moves;        /* counts changes of it */
-    size_t failures;       /* endpoints that failed, one after another */
-    char token[TOKEN_MAX]; /* of the login; "": none */
-    uint64_t lease;        /* 0: none */
+    size_t flying_count;       /* without watches */
+    size_t endpoint;           /* the member that is asked */
+    uint64_t moves;            /* counts changes of it */
+    size_t failures;           /* endpoints that failed, one after another */
+    char token[TOKEN_MAX];     /* of the login; "": none */
+    uint64_t lease;            /* 0: none */
     struct lease_proof proof;
-    uint64_t guard;   /* the number of the client's own key; 0: it must be written */
-    bool guarding;    /* it is being written */
-    bool asking;      /* a request for the lease itself is under way */
-    bool beat_now;    /* an extension waits for the next keep-alive */
-    int64_t beat_ns;  /* CLOCK_BOOTTIME: the latest keep-alive; 0: none */
-    int64_t again_ns; /* CLOCK_MONOTONIC: the lease is asked for no earlier */
+    uint64_t guard;            /* the number of the client's own key; 0: it must be written */
+    bool guarding;             /* it is being written */
+    bool asking;               /* a request for the lease itself is under way */
+    bool beat_now;             /* an extension waits for the next keep-alive */
+    int64_t beat_ns;           /* CLOCK_BOOTTIME: the latest keep-alive; 0: none */
+    int64_t again_ns;          /* CLOCK_MONOTONIC: the lease is asked for no earlier */
 };
 
 static inline struct etcd *etcd_of(struct session *session)

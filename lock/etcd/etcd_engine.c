@@ -71,8 +71,8 @@ static dlock_status open_lease(struct dlock_client *client, const char *const *u
         session_free(&etcd->base);
         return status;
     }
-    snprintf(etcd->base.name, sizeof etcd->base.name, "%s://%.200s",
-             etcd->url.tls ? "etcds" : "etcd", etcd->url.hosts);
+    snprintf(etcd->base.name, sizeof etcd->base.name, "%s://%.200s", etcd->url.tls ? "etcds" : "etcd",
+             etcd->url.hosts);
     strcpy(etcd->base.root, etcd->url.root);
     /* Not all clients ask the first member. */
     etcd->endpoint = strtoul(client->id, NULL, 16) % etcd->url.endpoint_count;

@@ -15,11 +15,10 @@
 
 static dlock_status refuse(const char *what)
 {
-    return fail(
-        DLOCK_INVALID,
-        "servers[0] %s; right is etcd://[user:password@]host[:port],...[/path], or etcds:// "
-        "with [?ca=FILE][&cert=FILE&key=FILE]",
-        what);
+    return fail(DLOCK_INVALID,
+                "servers[0] %s; right is etcd://[user:password@]host[:port],...[/path], or etcds:// "
+                "with [?ca=FILE][&cert=FILE&key=FILE]",
+                what);
 }
 
 static dlock_status no_memory(void)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FLIGHTS_MAX 64 /* under way at a time, without watches */
+#define FLIGHTS_MAX 64     /* under way at a time, without watches */
 #define CONNECTIONS_KEPT 64
 #define PATIENCE_LEAST_MS 1000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000

@@ -25,12 +25,12 @@ enum outcome {
 
 struct reply {
     enum outcome outcome;
-    cJSON *json;        /* ANSWERED: the answer itself; else NULL */
-    uint64_t revision;  /* ANSWERED: the store's */
-    struct answerer by; /* likewise */
-    bool succeeded;     /* of a transaction: its comparisons held */
-    char why[WHY_MAX];  /* unless ANSWERED */
-    cJSON *whole;       /* to be freed */
+    cJSON *json;           /* ANSWERED: the answer itself; else NULL */
+    uint64_t revision;     /* ANSWERED: the store's */
+    struct answerer by;    /* likewise */
+    bool succeeded;        /* of a transaction: its comparisons held */
+    char why[WHY_MAX];     /* unless ANSWERED */
+    cJSON *whole;          /* to be freed */
 };
 
 /* One key, as a range answers it. */

@@ -46,8 +46,8 @@ static void fly(struct request *request, const char *what, struct body *body,
 
 static void refused(struct request *request, const struct reply *reply)
 {
-    request_answer(request,
-                   fail(DLOCK_REFUSED, "%s: %s", request->queue->session->name, reply->why));
+    request_answer(request, fail(DLOCK_REFUSED, "%s: %s", request->queue->session->name,
+                                 reply->why));
 }
 
 /* True: the request's answer is here. Otherwise that was the end: it is begun again, or nobody
@@ -108,8 +108,7 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
     char text[sizeof session->identity.text];
     if (!has_answer(flight, reply))
         return;
-    if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) ||
-        text[0] == '\0') {
+    if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) || text[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED,
                                      "%s: the value of '%s" IDENTITY "' is not one of this library",
                                      session->name, session->root));
@@ -465,8 +464,8 @@ static void is_broken(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
     if (reply->outcome == UNANSWERED && request_is_wanted(request))
-        request_answer(request,
-                       fail(DLOCK_UNKNOWN, "%s: %s", request->queue->session->name, reply->why));
+        request_answer(request, fail(DLOCK_UNKNOWN, "%s: %s", request->queue->session->name,
+                                     reply->why));
     else if (has_answer(flight, reply))
         request_answer(request, DLOCK_OK);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD_NS (100 * NS_PER_MS)         /* a hold that is released sooner needs no watch */
+#define HELD_NS (100 * NS_PER_MS) /* a hold that is released sooner needs no watch */
 #define UNUSED_NS (5 * (int64_t)NS_PER_S) /* a watch that nobody needed for so long is ended */
 
 static struct etcd_queue *queue_of(struct queue *queue)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define PLACE_SESSIONS 2    /* a waiter that has not asked for so many sessions' time is dropped */
+#define PLACE_SESSIONS 2 /* a waiter that has not asked for so many sessions' time is dropped */
 #define LOOKS_PER_SESSION 2 /* a waiter asks so often, in case no watch reports */
 
 static struct place *take_place(struct request *request)
@@ -37,19 +37,20 @@ static bool has_right_time(struct request *request)
     const struct dlock_hold *hold = request->exchange->hold;
     bool limited = hold->hold_max_ms != 0 && hold->ttl_ms == hold->hold_max_ms;
     if (session->granted_ms < session->asked_ms) {
-        request_answer(request,
-                       fail(DLOCK_INVALID, "ttl_ms is %lld, and %s grants %ss of at most %lld ms",
-                            (long long)session->asked_ms, session->name, session->ops->kind,
-                            (long long)session->granted_ms));
+        request_answer(request, fail(DLOCK_INVALID,
+                                     "ttl_ms is %lld, and %s grants %ss of at most %lld ms",
+                                     (long long)session->asked_ms, session->name,
+                                     session->ops->kind, (long long)session->granted_ms));
         return false;
     }
     if (limited || hold->ttl_ms == session->asked_ms || hold->ttl_ms == session->granted_ms)
         return true;
-    request_answer(
-        request, fail(DLOCK_INVALID,
-                      "want.ttl_ms is %lld, but all holds of a client live as long as its "
-                      "%s, %lld ms; leave it 0, or set options.ttl_ms",
-                      (long long)hold->ttl_ms, session->ops->kind, (long long)session->granted_ms));
+    request_answer(request,
+                   fail(DLOCK_INVALID,
+                        "want.ttl_ms is %lld, but all holds of a client live as long as its "
+                        "%s, %lld ms; leave it 0, or set options.ttl_ms",
+                        (long long)hold->ttl_ms, session->ops->kind,
+                        (long long)session->granted_ms));
     return false;
 }
 

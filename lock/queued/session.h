@@ -104,8 +104,8 @@ struct session {
     bool connected;    /* requests can be sent */
     bool outage;       /* it was told */
     char trouble[256]; /* why the servers were last in vain asked; "": not known */
-    int64_t granted_ms;       /* by the servers: the time to live. 0: none yet */
-    int64_t counts_ns;        /* CLOCK_BOOTTIME: since when it counts, as is proven; 0: not known */
+    int64_t granted_ms; /* by the servers: the time to live. 0: none yet */
+    int64_t counts_ns;  /* CLOCK_BOOTTIME: since when it counts, as is proven; 0: not known */
     struct identity identity; /* of the servers' data; "": not read yet */
     size_t open_locks;
     uint64_t connects, commands;
@@ -211,10 +211,10 @@ dlock_status queued_check_beside(struct dlock *lock, int64_t ends_ns, int cancel
 
 #define QUEUED_TABLE                                                                               \
     .answers_later = true, .stats = queued_stats, .pause_ms = queued_pause_ms,                     \
-    .open_lock = queued_open_lock, .close_lock = queued_close_lock, .abilities = queued_abilities, \
-    .begin_batch = queued_begin_batch, .shares = queued_shares, .exchange = queued_exchange,       \
-    .listen = queued_listen, .forget = queued_forget, .tend = queued_tend,                         \
-    .extend = queued_extend, .inspect = queued_inspect, .break_lock = queued_break,                \
-    .check_beside = queued_check_beside
+    .open_lock = queued_open_lock, .close_lock = queued_close_lock,                                \
+    .abilities = queued_abilities, .begin_batch = queued_begin_batch, .shares = queued_shares,     \
+    .exchange = queued_exchange, .listen = queued_listen, .forget = queued_forget,                 \
+    .tend = queued_tend, .extend = queued_extend, .inspect = queued_inspect,                       \
+    .break_lock = queued_break, .check_beside = queued_check_beside
 
 #endif

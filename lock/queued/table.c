@@ -43,8 +43,8 @@ bool queued_open_lock(struct dlock *lock)
 {
     struct session *session = session_of(lock->client);
     const size_t size = session->ops->queue_size;
-    struct queue *queue =
-        calloc(1, size + strlen(session->root) + sizeof LOCKS + 3 * strlen(lock->name));
+    struct queue *queue = calloc(1, size + strlen(session->root) + sizeof LOCKS +
+                                        3 * strlen(lock->name));
     if (queue == NULL)
         return false;
     queue->session = session;
@@ -105,9 +105,8 @@ static void begin(struct exchange *exchange)
     struct dlock *lock = exchange->hold->lock;
     struct session *session = session_of(lock->client);
     if (exchange->last != NULL || exchange->reads != NULL) {
-        refuse(exchange, fail(DLOCK_UNSUPPORTED,
-                              "want.reads and the batch of a release are "
-                              "commands of Redis; with %s leave them NULL",
+        refuse(exchange, fail(DLOCK_UNSUPPORTED, "want.reads and the batch of a release are "
+                                                 "commands of Redis; with %s leave them NULL",
                               lock->client->engine->name));
         return;
     }

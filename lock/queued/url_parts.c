@@ -68,8 +68,7 @@ const char *url_read_root(char root[ROOT_MAX], const char *from, const char *to)
             return "has a path with a blank, a '%', or a byte that is not printable ASCII";
     char whole[ROOT_MAX + 1];
     snprintf(whole, sizeof whole, "%s/", root);
-    if (strstr(whole, "//") != NULL || strstr(whole, "/./") != NULL ||
-        strstr(whole, "/../") != NULL)
+    if (strstr(whole, "//") != NULL || strstr(whole, "/./") != NULL || strstr(whole, "/../") != NULL)
         return "has a path with an empty name, '.' or '..'";
     return NULL;
 }

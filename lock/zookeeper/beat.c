@@ -53,7 +53,8 @@ static void beat_send(struct zk_session *zk, int64_t now_ns)
         rc = zoo_aset(zk->handle, path, "", 0, -1, is_set, zk);
     } else {
         zk_make_above(zk, path);
-        rc = zoo_acreate(zk->handle, path, "", 0, zk_access(zk), ZOO_EPHEMERAL, is_created, zk);
+        rc = zoo_acreate(zk->handle, path, "", 0, zk_access(zk), ZOO_EPHEMERAL,
+                         is_created, zk);
     }
     beat->under_way = rc == ZOK;
     zk->base.commands += rc == ZOK;

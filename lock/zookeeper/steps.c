@@ -174,8 +174,8 @@ static void make_queue(struct request *request)
     struct zk_session *zk = owner_of(request);
     zk_make_above(zk, request->queue->path);
     now_sent(request);
-    note_sent(request, zoo_acreate(zk->handle, request->queue->path, "", 0, zk_access(zk),
-                                   ZOO_CONTAINER, is_made, request));
+    note_sent(request, zoo_acreate(zk->handle, request->queue->path, "", 0,
+                                   zk_access(zk), ZOO_CONTAINER, is_made, request));
 }
 
 static void is_created(int rc, const char *path, const struct Stat *stat, const void *data)
@@ -273,8 +273,8 @@ static void is_first(struct request *request, struct place *place)
     char path[PATH_MAX_BYTES];
     if (place->number == 0) {
         now_sent(request);
-        note_sent(request, zoo_aget(zk->handle, path_of(request, place->node, path), 0, is_own_read,
-                                    request));
+        note_sent(request, zoo_aget(zk->handle, path_of(request, place->node, path), 0,
+                                    is_own_read, request));
     } else if (request->exchange->hold->wants_identity && zk->base.identity.text[0] == '\0') {
         read_identity(request);
     } else if (session_valid_until(&zk->base) <= boot_ns()) {
@@ -453,7 +453,8 @@ static void is_broken(int rc, const void *data)
     else if (rc == ZOK || rc == ZNONODE)
         request_answer(request, DLOCK_OK);
     else if (zk_is_no_answer(rc))
-        request_answer(request, fail(DLOCK_UNKNOWN, "zk://%.200s: %s", zk->url.hosts, zerror(rc)));
+        request_answer(request,
+                       fail(DLOCK_UNKNOWN, "zk://%.200s: %s", zk->url.hosts, zerror(rc)));
     else
         refused(request, rc);
     session_unlock(&zk->base);
@@ -531,7 +532,8 @@ static void sync_and_list(struct request *request)
 {
     struct zk_session *zk = owner_of(request);
     now_sent(request);
-    zk->base.commands += zoo_async(zk->handle, request->queue->path, zk_ignore, NULL) == ZOK;
+    zk->base.commands +=
+        zoo_async(zk->handle, request->queue->path, zk_ignore, NULL) == ZOK;
     list(request);
 }
 
@@ -543,8 +545,9 @@ static void create_and_list(struct request *request, struct place *place)
     snprintf(prefix, sizeof prefix, "%s-", request->owner);
     place->doubtful = true;
     now_sent(request);
-    note_sent(request, zoo_acreate2(zk->handle, path_of(request, prefix, path), "", 0,
-                                    zk_access(zk), ZOO_EPHEMERAL_SEQUENTIAL, is_created, request));
+    note_sent(request,
+              zoo_acreate2(zk->handle, path_of(request, prefix, path), "", 0,
+                           zk_access(zk), ZOO_EPHEMERAL_SEQUENTIAL, is_created, request));
     list(request);
 }
 

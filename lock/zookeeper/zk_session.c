@@ -36,8 +36,8 @@ void zk_make_above(struct zk_session *zk, const char *path)
     char above[PATH_MAX_BYTES];
     for (const char *end = strchr(path + 1, '/'); end != NULL; end = strchr(end + 1, '/')) {
         snprintf(above, sizeof above, "%.*s", (int)(end - path), path);
-        zk->base.commands += zoo_acreate(zk->handle, above, "", 0, zk_access(zk), ZOO_PERSISTENT,
-                                         zk_ignore, NULL) == ZOK;
+        zk->base.commands += zoo_acreate(zk->handle, above, "", 0, zk_access(zk),
+                                         ZOO_PERSISTENT, zk_ignore, NULL) == ZOK;
     }
 }
 
@@ -217,13 +217,15 @@ static void open_handle(struct zk_session *zk)
     session->counts_ns = 0;
     proof_begin(&zk->proof, boot_ns());
     session_unlock(session);
-    zhandle_t *handle = zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms,
-                                        zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
+    zhandle_t *handle =
+        zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms,
+                        zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
     pthread_mutex_lock(&session->mutex);
     zk->opening = false;
     zk->handle = handle; /* NULL: a host is not known; the thread tries again */
     if (handle != NULL && zk->url.login != NULL)
-        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL, NULL);
+        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL,
+                     NULL);
 }
 
 static void *keep_handle(void *arg)

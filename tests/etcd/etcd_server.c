@@ -37,30 +37,18 @@ struct etcd_server {
 static _Noreturn void become_etcd(const struct etcd_server *server)
 {
     char log[96], data[96], client[64], peer[64], cluster[80];
-    const char *args[ARGS_MAX] = {"etcd",        "--name",
-                                  "n1",          "--heartbeat-interval",
-                                  "10",          "--election-timeout",
-                                  "100",         "--unsafe-no-fsync",
-                                  "--logger",    "zap",
-                                  "--log-level", "warn"};
+    const char *args[ARGS_MAX] = {"etcd", "--name", "n1", "--heartbeat-interval", "10",
+                                  "--election-timeout", "100", "--unsafe-no-fsync", "--logger",
+                                  "zap", "--log-level", "warn"};
     int count = 12;
     snprintf(log, sizeof log, "%s/log", server->folder);
     snprintf(data, sizeof data, "%s/data", server->folder);
     snprintf(client, sizeof client, "http%s://127.0.0.1:%d", server->tls ? "s" : "", server->port);
     snprintf(peer, sizeof peer, "http://127.0.0.1:%d", server->peer_port);
     snprintf(cluster, sizeof cluster, "n1=%s", peer);
-    const char *where[] = {"--data-dir",
-                           data,
-                           "--listen-client-urls",
-                           client,
-                           "--advertise-client-urls",
-                           client,
-                           "--listen-peer-urls",
-                           peer,
-                           "--initial-advertise-peer-urls",
-                           peer,
-                           "--initial-cluster",
-                           cluster};
+    const char *where[] = {"--data-dir", data, "--listen-client-urls", client,
+                           "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                           "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster};
     for (size_t i = 0; i < sizeof where / sizeof where[0]; i++)
         args[count++] = where[i];
     for (size_t i = 0; server->more[i] != NULL; i++)
@@ -92,8 +80,7 @@ static long request(struct etcd_server *server, const char *path, const char *bo
     must(easy != NULL);
     server->said_size = 0;
     server->said[0] = '\0';
-    snprintf(url, sizeof url, "http%s://127.0.0.1:%d%s", server->tls ? "s" : "", server->port,
-             path);
+    snprintf(url, sizeof url, "http%s://127.0.0.1:%d%s", server->tls ? "s" : "", server->port, path);
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_PROXY, "");
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
@@ -154,8 +141,8 @@ static void launch(struct etcd_server *server)
     server->pid = child_fork();
     if (server->pid == 0)
         become_etcd(server);
-    eventually(!runs(server) ||
-               (request(server, "/health", NULL) == 200 && strstr(server->said, "true") != NULL));
+    eventually(!runs(server) || (request(server, "/health", NULL) == 200 &&
+                                 strstr(server->said, "true") != NULL));
 }
 
 struct etcd_server *etcd_server_start(const char *const *more)

@@ -69,9 +69,9 @@ static void leave(dlock_client *client, dlock *lock)
 /* How many keys are in the lock's queue. */
 static int places_at(void)
 {
-    const char *said = etcd_server_ask(etcd, "/v3/kv/range",
-                                       "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}",
-                                       base64(QUEUE "/"), base64(QUEUE "0"));
+    const char *said = etcd_server_ask(
+        etcd, "/v3/kv/range", "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}",
+        base64(QUEUE "/"), base64(QUEUE "0"));
     const char *count = strstr(said, "\"count\":\"");
     return count != NULL ? atoi(count + strlen("\"count\":\"")) : 0;
 }
@@ -184,7 +184,8 @@ static void what_is_wrong_is_said(void **state)
 
     client = client_here((struct dlock_options){.ttl_ms = 2000});
     assert_status(dlock_open(client, "watchdog", LOCK, &lock), INVALID);
-    assert_string_equal(dlock_error(), "rung 'watchdog' is not one of etcd; there 'etcd' is right");
+    assert_string_equal(dlock_error(),
+                        "rung 'watchdog' is not one of etcd; there 'etcd' is right");
     lock = lock_at(client);
     struct dlock_want want = {.size = sizeof want, .ttl_ms = 60000};
     assert_status(dlock_acquire(lock, &want, &hold), INVALID);
@@ -529,9 +530,9 @@ static void revisions_are_compacted(void **state)
         client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* its watch begins a little later */
-    const char *said =
-        etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
-                        base64(QUEUE "/"), base64(QUEUE "0"));
+    const char *said = etcd_server_ask(etcd, "/v3/kv/deleterange",
+                                       "{\"key\":\"%s\",\"range_end\":\"%s\"}",
+                                       base64(QUEUE "/"), base64(QUEUE "0"));
     const char *revision = strstr(said, "\"revision\":\"");
     must(revision != NULL);
     etcd_server_ask(etcd, "/v3/kv/compaction", "{\"revision\":\"%llu\"}",

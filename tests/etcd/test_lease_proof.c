@@ -111,10 +111,8 @@ static void what_replies_mean(void **state)
     } replies[] = {
         {200, "{\"header\":{\"member_id\":\"1\", \"raft_term\":\"7\"}}", ANSWERED},
         {200, "{\"result\":{\"header\":{}}}\n", ANSWERED},
-        {404,
-         "{\"error\":\"etcdserver: requested lease not found\",\"message\":\"etcdserver: "
-         "requested lease not found\",\"code\":5}",
-         LEASE_GONE},
+        {404, "{\"error\":\"etcdserver: requested lease not found\",\"message\":\"etcdserver: "
+              "requested lease not found\",\"code\":5}", LEASE_GONE},
         {404, "{\"code\":5, \"message\":\"etcdserver: requested lease not found\", \"details\":[]}",
          LEASE_GONE},
         {401, "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}", TOKEN_BAD},
@@ -145,11 +143,11 @@ static void what_replies_mean(void **state)
 static void what_a_reply_found(void **state)
 {
     (void)state;
-    struct reply reply = read(
-        200, "{\"header\":{\"member_id\":\"18446744073709551615\",\"revision\":\"9\"},"
-             "\"succeeded\":true,\"responses\":[{\"response_put\":{}},{\"response_range\":"
-             "{\"kvs\":[{\"key\":\"L2EvYg==\",\"create_revision\":\"5\",\"mod_revision\":\"6\","
-             "\"lease\":\"7587\"}]}},{\"response_range\":{}}]}");
+    struct reply reply =
+        read(200, "{\"header\":{\"member_id\":\"18446744073709551615\",\"revision\":\"9\"},"
+                  "\"succeeded\":true,\"responses\":[{\"response_put\":{}},{\"response_range\":"
+                  "{\"kvs\":[{\"key\":\"L2EvYg==\",\"create_revision\":\"5\",\"mod_revision\":\"6\","
+                  "\"lease\":\"7587\"}]}},{\"response_range\":{}}]}");
     struct found found = reply_found(&reply, 1, "/a/");
     assert_true(reply.succeeded && reply.by.member == UINT64_MAX && reply.revision == 9);
     assert_true(found.exists && found.created == 5 && found.changed == 6 && found.lease == 7587);

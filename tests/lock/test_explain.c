@@ -314,8 +314,7 @@ static void what_is_over_is_not_told(void **state)
     server_text(server, "SET " LOCK " one PX 1000");
     assert_status(limited(stage.lock, 0), BUSY);
     assert_says(dlock_error(), "held by 'one'");
-    int64_t told_ms =
-        clock_ms(); /* the client counts from when it heard of it, the server from before */
+    int64_t told_ms = clock_ms(); /* the client counts from when it heard of it, the server from before */
     eventually(clock_ms() > told_ms + 1000);
     eventually(server_integer(server, "EXISTS " LOCK) == 0);
     server_text(server, "SET " LOCK " two PX 60000");

@@ -210,8 +210,8 @@ static void draw(struct run *run, uint64_t seed)
     plan->riding = plan->shared = plan->brief = 0; /* a client has one time to live */
     plan->command_ms = plan->connect_ms = ANSWER_MS;
     for (int i = 0; i < PROCESSES_MAX; i++)
-        plan->ttl_ms[i] =
-            (plan->ttl_ms[i] + other->ttl_unit_ms - 1) / other->ttl_unit_ms * other->ttl_unit_ms;
+        plan->ttl_ms[i] = (plan->ttl_ms[i] + other->ttl_unit_ms - 1) / other->ttl_unit_ms *
+                          other->ttl_unit_ms;
     for (int i = 0; i < plan->locks; i++) { /* all histories have one server */
         snprintf(name, sizeof name, "%s", plan->names[i]);
         snprintf(plan->names[i], sizeof plan->names[i], "%.20s/%llu", name,

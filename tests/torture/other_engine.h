@@ -14,7 +14,7 @@ struct other_engine {
     int (*port)(void);
     void (*end)(void);
     void (*url)(char url[URL_SIZE], int port);
-    int64_t ttl_unit_ms;      /* times to live are its multiples */
+    int64_t ttl_unit_ms; /* times to live are its multiples */
     const char *request_text; /* a request about a lock contains it; brief */
 };
 
