@@ -9,7 +9,7 @@ import subprocess
 
 from rounds import (Rounds, cost_bar, faster_bar, median_bar, most_bar, processes_of, ratio_bar,
                     same_bar, tell_bars)
-from world import BUILD, ROOT, RedisWorld, machine
+from world import BUILD, ROOT, RedisWorld, machine, redis_version
 
 # bench-lock has one Redis, so the rungs that a majority of several grants, and those of other servers are left out.
 RUNGS = [rung["name"] for rung in json.loads((ROOT / "docs" / "reference" / "rungs.json").read_text())["rungs"]
@@ -172,8 +172,8 @@ def refuse_busy(parser, arguments):
                      "on this machine would disturb the figures; wait, or pass --anyway")
 
 
-def tell_machine(arguments):
-    print(f"\n{machine(with_nginx=False)}; {arguments.rounds} rounds, intervals of 95 %, seed "
+def tell_machine(arguments, version):
+    print(f"\n{machine(version)}; {arguments.rounds} rounds, intervals of 95 %, seed "
           f"{arguments.seed}, load average now {os.getloadavg()[0]:.2f}")
 
 
@@ -190,5 +190,5 @@ def locks(parser, arguments, keep):
             rows = run_rounds(world, name, load, contestants, arguments)
             well &= tell(name, load, rows, contestants, arguments.seed)
             keep(f"locks-{name}", rows, arguments.results)
-    tell_machine(arguments)
+    tell_machine(arguments, redis_version())
     return 0 if well else 1

@@ -33,8 +33,8 @@ def request(port, method, path, body=None):
         connection.close()
 
 
-class RedisWorld:
-    """A private Redis that writes nothing to disk."""
+class Place:
+    """A temporary folder, and processes that end with it. start_all() says which."""
 
     def __init__(self):
         self.stack = contextlib.ExitStack()
@@ -51,9 +51,6 @@ class RedisWorld:
 
     def __exit__(self, *_):
         self.stack.close()
-
-    def start_all(self):
-        self.redis = Redis(self.folder / "redis", spawn=self.start)
 
     def start(self, command):
         log = self.stack.enter_context(open(self.folder / f"{len(os.listdir(self.folder))}.log", "w"))
@@ -79,6 +76,13 @@ class RedisWorld:
         except Inconclusive as why:
             logs = "\n".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
             raise SystemExit(f"bench: {why}\n{logs}") from why
+
+
+class RedisWorld(Place):
+    """A private Redis that writes nothing to disk."""
+
+    def start_all(self):
+        self.redis = Redis(self.folder / "redis", spawn=self.start)
 
     def redis_commands(self):
         """Commands that Redis ran, also inside scripts, without those that only ask for its state."""
@@ -155,13 +159,17 @@ def latency_ms(out, quantile):
     return float(value) * {"us": 0.001, "ms": 1, "s": 1000, "m": 60000}[unit]
 
 
-def machine(with_nginx=True):
+def redis_version():
+    version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout
+    return f"Redis {re.search(r'v=([0-9.]+)', version)[1]}"
+
+
+def nginx_version():
+    return subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr.strip().rsplit(" ", 1)[-1]
+
+
+def machine(*versions):
     """The machine and the versions, for the end of every table."""
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout
-    told = (f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}, Linux "
-            f"{os.uname().release}, Redis {re.search(r'v=([0-9.]+)', version)[1]}")
-    if with_nginx:
-        nginx = subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr
-        told += f", {nginx.strip().rsplit(' ', 1)[-1]}"
-    return told
+    return ", ".join([f"{os.cpu_count()} cores of {cpu[1] if cpu else 'an unknown processor'}",
+                      f"Linux {os.uname().release}", *versions])

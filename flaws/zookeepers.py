@@ -88,13 +88,16 @@ class Node:
                 [*JAVA, "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.configure()],
                 stdout=log, stderr=log)
 
+    def ask(self, word):
+        """What it says to one of ZooKeeper's words; nothing if it does not answer."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.client_port), 1) as asked:
+            asked.sendall(word.encode())
+            return b"".join(iter(lambda: asked.recv(4096), b"")).decode()
+        return ""
+
     def mode(self):
         """leader, follower; None: it does not serve."""
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.client_port), 1) as asked:
-            asked.sendall(b"srvr")
-            said = b"".join(iter(lambda: asked.recv(4096), b"")).decode()
-            return next((line.split()[1] for line in said.splitlines() if line.startswith("Mode:")), None)
-        return None
+        return next((line.split()[1] for line in self.ask("srvr").splitlines() if line.startswith("Mode:")), None)
 
     def signal(self, number):
         self.process.send_signal(number)

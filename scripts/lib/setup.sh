@@ -45,7 +45,11 @@ LIST
         cat <<'LIST'
 wrk                     wrk
 gnuplot-nox             gnuplot
+default-jdk-headless    javac
+maven                   mvn
 LIST
+        setup_list zookeeper
+        setup_list etcd
         ;;
     test)
         setup_list bench
@@ -65,8 +69,6 @@ xvfb                    Xvfb
 xdotool                 xdotool
 imagemagick             import
 LIST
-        setup_list zookeeper
-        setup_list etcd
         ;;
     zookeeper)
         cat <<'LIST'

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libdlock's redlock on several Redis servers: acquire and release, by one waiter or by many
- * threads of one client. peers/redsync takes the same words, except -tokens and -warm-ms, and
- * prints the same line of JSON.
- * `bench/bench quorum` runs many rounds of both. When the connections are open, they say "ready"
- * and wait for a line, or the end of their input.
+ * A rung of libdlock that a majority of servers grants: acquire and release, by one waiter or by
+ * many threads of one client. The peers in bench/peers take the same words, except -rung and
+ * -tokens, and addresses in the place of URLs. They print the same line of JSON.
+ * `bench/bench` runs many rounds of both. When the connections are open, they say "ready" and wait
+ * for a line, or the end of their input.
  *
- *     bench-quorum -waiters 100 -pairs 2000 127.0.0.1:7100 127.0.0.1:7101 127.0.0.1:7102
+ *     bench-pairs -rung zookeeper -waiters 100 -pairs 2000 zk://127.0.0.1:2181
  *
  * Exit code 0: there is a line. 2: there was no round.
  */
 #include "dlock.h"
+#ifdef WITH_ZOOKEEPER
+#include "dlock_zookeeper.h"
+#endif
+#ifdef WITH_ETCD
+#include "dlock_etcd.h"
+#endif
 
 #include <err.h>
 #include <errno.h>
@@ -20,10 +26,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define NAME "lock:{phone}"
-#define SERVERS_MAX 15
 #define WAITERS_MAX 10000
 
 struct bench {
@@ -117,35 +123,53 @@ static long number_of(const char *name, const char *text, long max)
 }
 
 static const char usage[] =
-    "usage: bench-quorum [options] HOST:PORT HOST:PORT HOST:PORT...\n"
+    "usage: bench-pairs [options] URL...\n"
     "\n"
-    "Acquires and releases one lock of the rung redlock, again and again. It needs an odd number\n"
-    "of Redis servers, 3 to 15. It says \"ready\" when the connections are open, and begins when\n"
-    "it reads a line.\n"
+    "Acquires and releases one lock, again and again. It says \"ready\" when the connections are\n"
+    "open, and begins when it reads a line.\n"
     "\n"
+    "  -rung RUNG   redlock (the default), zookeeper or etcd; the URLs are its servers\n"
     "  -waiters N   threads that want the lock (default 1)\n"
     "  -pairs N     acquires, each with its release, of all threads together (default 2000)\n"
-    "  -tokens      draw a fencing token with each acquire, which costs a second round\n"
+    "  -tokens      each acquire wants a fencing token, and each must be larger than the one before;\n"
+    "               with redlock it costs a second round\n"
     "  -ttl-ms MS   the lock's time to live (default 30000)\n"
     "  -warm-ms MS  the least time before \"ready\" (default 1)\n"
     "\n"
     "It prints one line of JSON. pairs: how many succeeded. failed: how many did not.\n"
     "inside_max: the most holders at once. seconds: the time of all pairs.\n";
 
+/* The engine of a rung; NULL is Redis. */
+static const struct dlock_engine *engine_of(const char *rung)
+{
+#ifdef WITH_ZOOKEEPER
+    if (strcmp(rung, "zookeeper") == 0)
+        return dlock_zookeeper();
+#endif
+#ifdef WITH_ETCD
+    if (strcmp(rung, "etcd") == 0)
+        return dlock_etcd();
+#endif
+    if (strcmp(rung, "redlock") != 0)
+        errx(2, "-rung %s: must be redlock, or zookeeper or etcd if their engine was built", rung);
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"waiters", required_argument, NULL, 'w'},
-                                            {"pairs", required_argument, NULL, 'p'},
-                                            {"ttl-ms", required_argument, NULL, 't'},
-                                            {"warm-ms", required_argument, NULL, 'm'},
-                                            {"tokens", no_argument, NULL, 'k'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"rung", required_argument, NULL, 'r'},    {"waiters", required_argument, NULL, 'w'},
+        {"pairs", required_argument, NULL, 'p'},   {"ttl-ms", required_argument, NULL, 't'},
+        {"warm-ms", required_argument, NULL, 'm'}, {"tokens", no_argument, NULL, 'k'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     long waiters = 1, pairs = 2000, ttl_ms = 30000, warm_ms = 1;
+    const char *rung = "redlock";
     bool tokens = false;
     int option;
     while ((option = getopt_long_only(argc, argv, "", options, NULL)) != -1) {
-        if (option == 'w')
+        if (option == 'r')
+            rung = optarg;
+        else if (option == 'w')
             waiters = number_of("waiters", optarg, WAITERS_MAX);
         else if (option == 'p')
             pairs = number_of("pairs", optarg, 100000000);
@@ -160,24 +184,17 @@ int main(int argc, char **argv)
         else
             return 2; /* getopt has said why */
     }
-    int count = argc - optind;
-    if (count < 3 || count > SERVERS_MAX || count % 2 == 0)
-        errx(2, "%d servers were named: must be an odd number, 3 to %d (see -help)", count,
-             SERVERS_MAX);
-    char urls[SERVERS_MAX][300];
-    const char *servers[SERVERS_MAX];
-    for (int i = 0; i < count; i++) {
-        snprintf(urls[i], sizeof urls[i], "redis://%s", argv[optind + i]);
-        servers[i] = urls[i];
-    }
+    if (optind == argc)
+        errx(2, "no server was named (see -help)");
     struct dlock_options client_options = {.size = sizeof client_options,
-                                           .servers = servers,
-                                           .server_count = (size_t)count,
+                                           .engine = engine_of(rung),
+                                           .servers = (const char *const *)(argv + optind),
+                                           .server_count = (size_t)(argc - optind),
                                            .ttl_ms = ttl_ms};
     struct bench bench = {.tokens = tokens};
     dlock_client *client = NULL;
     if (dlock_client_open(&client_options, &client) != DLOCK_OK ||
-        dlock_open(client, "redlock", NAME, &bench.lock) != DLOCK_OK)
+        dlock_open(client, rung, NAME, &bench.lock) != DLOCK_OK)
         errx(2, "%s", dlock_error());
     const double warm_s = now_s() + (double)warm_ms / 1e3;
     do { /* connections are opened meanwhile, also that to a late server */
