@@ -44,10 +44,10 @@ class ZooKeeperWorld(EnsembleWorld):
         return Ensemble(folder, tick_ms=TICK_MS)
 
     def version(self):
-        return f"ZooKeeper {re.search(r'version: ([0-9.]+)', self.ensemble.nodes[0].ask('srvr'))[1]}"
+        return f"ZooKeeper {re.search(r'version: ([0-9.]+)', ' '.join(self.ensemble.nodes[0].said(b'srvr')))[1]}"
 
     def is_empty(self):
-        return all("zk_ephemerals_count\t0\n" in node.ask("mntr") for node in self.ensemble.nodes)
+        return all("zk_ephemerals_count\t0" in node.said(b"mntr") for node in self.ensemble.nodes)
 
 
 class EtcdWorld(EnsembleWorld):
@@ -58,10 +58,10 @@ class EtcdWorld(EnsembleWorld):
         return Cluster(folder, election_ms=[ELECTION_MS] * 3, links=False)
 
     def version(self):
-        return f"etcd {self.ensemble.members[0].status()['version']}"
+        return f"etcd {self.ensemble.nodes[0].status()['version']}"
 
     def is_empty(self):
-        return not any(member.ask("/v3/lease/leases").get("leases") for member in self.ensemble.members)
+        return not any(member.ask("/v3/lease/leases").get("leases") for member in self.ensemble.nodes)
 
 
 def build_curator():

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """An etcd cluster of one's own: three processes on free ports. The links between them can be cut without a word."""
+import base64
 import contextlib
 import json
 import pathlib
+import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 import urllib.request
 
 from ports import free_ports
+from redis_server import spawn
 from waiting import wait_until
 
 START_S = 60
@@ -64,7 +66,7 @@ class Relay:
     def source(self, near):
         """The member whose socket has that port."""
         for inode in connections(1, near.getpeername()[1]):
-            for member in self.cluster.members:
+            for member in self.cluster.nodes:
                 if has_socket(member.process.pid, inode):
                     return member
         return self.member  # of a process that has ended
@@ -93,14 +95,14 @@ class Member:
 
     def start(self):
         client, peer = (f"http://127.0.0.1:{port}" for port in (self.client_port, self.peer_port))
-        others = ",".join(f"n{other.number}={other.peer_url()}" for other in self.cluster.members)
+        others = ",".join(f"n{other.number}={other.peer_url()}" for other in self.cluster.nodes)
         with open(self.cluster.folder / f"log{self.number}", "ab") as log:
-            self.process = subprocess.Popen(
-                ["etcd", "--name", f"n{self.number}", "--data-dir", self.cluster.folder / str(self.number),
+            self.process = self.cluster.spawn(
+                ["etcd", "--name", f"n{self.number}", "--data-dir", str(self.cluster.folder / str(self.number)),
                  "--heartbeat-interval", "50", "--election-timeout", str(self.election_ms), "--unsafe-no-fsync",
                  "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
                  "--initial-advertise-peer-urls", self.peer_url(), "--initial-cluster", others,
-                 "--logger", "zap", "--log-level", "warn"], stdout=log, stderr=log)
+                 "--logger", "zap", "--log-level", "warn"], log)
 
     def peer_url(self):
         """As the others know it."""
@@ -123,14 +125,21 @@ class Member:
         self.process.kill()
         self.process.wait()
 
+    def forget(self):
+        """It is dead, and what it had written is lost."""
+        shutil.rmtree(self.cluster.folder / str(self.number))
+
 
 class Cluster:
-    def __init__(self, folder, election_ms=(500, 500, 500), links=False):
-        """links: a member can be cut off from the others."""
-        self.folder = pathlib.Path(folder)
+    NEEDS = ["etcd"]
+
+    def __init__(self, folder, election_ms=(500, 500, 500), links=False, serves_on=False, spawn=spawn):
+        """links: a member can be cut off from the others. serves_on: it must be one that can."""
+        self.folder, self.spawn, self.with_links = pathlib.Path(folder), spawn, links or serves_on
+        self.folder.mkdir(exist_ok=True)
         ports = free_ports(9)
-        self.members = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
-        self.with_links, self.links, self.relays = links, {}, []
+        self.nodes = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
+        self.links, self.relays = {}, []
 
     def link(self, one, other):
         return self.links.setdefault(frozenset((one, other)), self.new_link())
@@ -142,22 +151,22 @@ class Cluster:
         return link
 
     def start(self):
-        self.relays = [Relay(self, member) for member in self.members if self.with_links]
+        self.relays = [Relay(self, member) for member in self.nodes if self.with_links]
         self.mend()
 
     def mend(self):
-        """All members serve, again if need be."""
-        for member in self.members:
+        """All nodes serve, again if need be."""
+        for member in self.nodes:
             if member.process is None or member.process.poll() is not None:
                 member.start()
             member.process.send_signal(signal.SIGCONT)
         for link in self.links.values():
             link.set()
-        wait_until(lambda: all(member.status() for member in self.members), "a cluster of three that serves", START_S)
+        wait_until(lambda: all(member.status() for member in self.nodes), "a cluster of three that serves", START_S)
 
     def leader(self):
         def find():
-            for member in self.members:
+            for member in self.nodes:
                 said = member.process.poll() is None and member.status()
                 if said and said["leader"] == said["header"]["member_id"]:
                     return member
@@ -166,7 +175,7 @@ class Cluster:
 
     def followers(self):
         leader = self.leader()
-        return [member for member in self.members if member is not leader]
+        return [member for member in self.nodes if member is not leader]
 
     def lead(self, member):
         """That member becomes the leader."""
@@ -175,10 +184,26 @@ class Cluster:
                 leader.ask("/v3/maintenance/transfer-leadership",
                            targetID=member.status()["header"]["member_id"])
 
+    def queue(self, lock):
+        """The keys of all who hold that lock or wait for it."""
+        every = base64.b64encode(b"\0").decode()
+
+        def ask():
+            with contextlib.suppress(OSError):
+                return self.leader().ask("/v3/kv/range", key=every, range_end=every, keys_only=True)
+            return None
+        said = wait_until(ask, "the leader tells of the keys")
+        keys = [base64.b64decode(one["key"]).decode() for one in said.get("kvs", [])]
+        return [key for key in keys if f"/locks/{lock}/" in key]
+
+    def serving(self):
+        """Those that know of a leader."""
+        return [member for member in self.nodes if member.status()]
+
     def asked_by(self, pid):
         """The member that the client of that process is connected with."""
         def find():
-            for member in self.members:
+            for member in self.nodes:
                 if any(has_socket(pid, inode) for inode in connections(2, member.client_port)):
                     return member
             return None
@@ -186,15 +211,19 @@ class Cluster:
 
     def cut_off(self, member):
         """Nothing goes between that member and the others any more, and no connection is closed."""
-        for other in self.members:
+        for other in self.nodes:
             if other is not member:
                 self.link(member, other).clear()
 
-    def url(self, *members):
-        return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in members or self.members)
+    def url(self, *nodes):
+        return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in nodes or self.nodes)
+
+    def kill(self):
+        for member in self.nodes:
+            member.kill()
 
     def end(self):
-        for member in self.members:
+        for member in self.nodes:
             if member.process is not None:
                 with contextlib.suppress(ProcessLookupError):
                     member.process.send_signal(signal.SIGCONT)

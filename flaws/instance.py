@@ -167,6 +167,10 @@ class Instance:
             self.parsed = len(text), [json.loads(line) for line in text.splitlines() if line.endswith("}")]
         return self.parsed[1]
 
+    def told(self, event):
+        """Those of its events that are of that kind."""
+        return [one for one in self.events() if one["event"] == event]
+
     def freeze(self):
         freeze(self.process)
         self.frozen = True

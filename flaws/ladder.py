@@ -44,6 +44,11 @@ class Rung:
         return {name: (ROOT / "lock" / "lua" / f"{name}.lua").read_text(encoding="utf-8") for name in names}
 
     @property
+    def ensemble(self):
+        """Whether its servers are not Redis': the engine's own, of which a majority decides."""
+        return self.engine not in ("none", "redis")
+
+    @property
     def points(self):
         """Where it can be stopped, without the rung's name."""
         steps = (ROOT / "lock" / "redis" / "round_trip.c").read_text(encoding="utf-8") if ".send_" in self.lock.text else ""
@@ -84,6 +89,19 @@ class Rung:
         for name, text in self.scripts.items():
             lines += ["", f"-- {name}.lua"] + text.splitlines()
         return [line.replace(f"rung_{self.name}", "rung_").replace(f'"{self.name}"', '"..."') for line in lines]
+
+
+class Engine(Rung):
+    """The rung of another engine: no file of lock/rungs, and no point of its own where it can be stopped."""
+    waits, listens, points, text = "woken by a message", True, [], ""
+
+
+class FencedEngine(Engine):
+    """One of them, and a way to write that takes its tokens."""
+
+    def __init__(self, said, lock):
+        super().__init__({**said, **lock.traits, "engine": lock.engine, "name": f"{lock.name}_{said['name']}"})
+        self.lock, self.write = lock, said["name"]
 
 
 class Pair(Rung):
@@ -131,13 +149,19 @@ def fences():
 
 def others():
     """The rungs of other engines, each in a package of its own: libdlock-<engine>."""
-    return [rung for rung in map(Rung, said()["rungs"]) if rung.engine not in ("none", "redis")]
+    return [rung for rung in map(Engine, said()["rungs"]) if rung.ensemble]
+
+
+def ensembles():
+    """These, and each with the last way to write, which takes tokens."""
+    fence = [way for way in said()["writes"] if way["rung"]][-1]
+    return [*others(), *(FencedEngine(fence, rung) for rung in others())]
 
 
 def rungs():
     """The whole ladder, except for these."""
     ladder = said()
-    alone = [rung for rung in map(Rung, ladder["rungs"]) if rung.engine in ("none", "redis")]
+    alone = [rung for rung in map(Rung, ladder["rungs"]) if not rung.ensemble]
     locks = {rung.name: rung for rung in alone}
     return alone + [Pair(way, locks[way["rung"]]) for way in ladder["writes"] if way["rung"]]
 

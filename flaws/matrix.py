@@ -32,6 +32,7 @@ MEANINGS = {
 
 class Cell:
     def __init__(self, rung, flaw, verdict, transcript, folder, spoiled):
+        self.ensemble = rung.ensemble
         self.rung, self.flaw, self.folder, self.inconclusive_tries, self.transcript = rung.name, flaw.name, folder, spoiled, transcript
         self.result = verdict["result"] if verdict else "inconclusive"
         self.expected = verdict["expected"] if verdict else []
@@ -63,8 +64,8 @@ def side_by_side(function, items, jobs):
         pool.shutdown(cancel_futures=True)
 
 
-def run(rungs, flaws, perform, jobs, tell):
-    """All cells, in the order of the table. perform(flaw, rung): a Cell. tell: called with each as it is done."""
+def run(pairs, perform, jobs, tell):
+    """A cell for each (rung, scenario). perform(flaw, rung): a Cell. tell: called with each as it is done."""
     lock = threading.Lock()
 
     def one(pair):
@@ -72,13 +73,22 @@ def run(rungs, flaws, perform, jobs, tell):
         with lock:
             tell(cell)
         return cell
-    with side_by_side(one, [(rung, flaw) for flaw in flaws for rung in rungs], jobs) as cells:
+    with side_by_side(one, pairs, jobs) as cells:
         return list(cells)
 
 
 def table(cells, color, columns):
     """For a terminal: a row a scenario, a column a rung, since the scenarios are more and have longer names. What is
-    wider than so many columns stands below."""
+    wider than so many columns stands below, and so do the rungs to which other scenarios can happen."""
+    return "\n\n".join(part_of_table(some, color, columns) for some in apart(cells))
+
+
+def apart(cells):
+    """The cells of the ladder's rungs, and those of ensembles."""
+    return list(filter(None, ([cell for cell in cells if cell.ensemble == ensemble] for ensemble in (False, True))))
+
+
+def part_of_table(cells, color, columns):
     rungs = list(dict.fromkeys(cell.rung for cell in cells))
     flaws = list(dict.fromkeys(cell.flaw for cell in cells))
     by_place = {(cell.rung, cell.flaw): cell for cell in cells}
@@ -93,7 +103,10 @@ def table(cells, color, columns):
         for flaw in flaws:
             line = f"{flaw:<{left}}"
             for rung in shown:
-                cell = by_place[rung, flaw]
+                cell = by_place.get((rung, flaw))
+                if cell is None:  # it cannot happen to that rung
+                    line += " " * (WIDE + 2)
+                    continue
                 word = f"{cell.word + ('' if cell.agrees else '!'):<{WIDE}}"
                 line += "  " + (f"\033[{COLORS[cell.word]}m{word}\033[0m" if color else word)
             yield line.rstrip() if not color else line
@@ -122,25 +135,29 @@ def alone(svg, number):
 
 
 def page(cells, flaws, took_s):
-    rungs = list(dict.fromkeys(cell.rung for cell in cells))
     titles = {flaw.name: flaw.title for flaw in flaws}
-    by_place = {(cell.rung, cell.flaw): (number, cell) for number, cell in enumerate(cells)}
+    numbers = {cell: number for number, cell in enumerate(cells)}
     escape = html.escape
     out = ["<!doctype html><html lang=en><meta charset=utf-8><title>lockladder: every rung under every fault</title>",
            f"<style>{STYLE}</style><h1>Every rung under every fault</h1>",
-           f"<p>{len(cells)} cells, each run for real on a Redis of its own, in {took_s:.0f} s; "
+           f"<p>{len(cells)} cells, each run for real on servers of its own, in {took_s:.0f} s; "
            f"{sum(cell.agrees for cell in cells)} are as expected. Click a cell to see what happened in it.</p><p class=key>"]
     out += [f'<span style="background:{SHADES[word]}">{word}</span> {escape(meaning)}<br>' for word, meaning in MEANINGS.items()]
-    out.append("</p><div class=wide><table><tr><th></th>" + "".join(
-        f'<th class=fault><b>{escape(name)}</b>: {escape(title)}</th>' for name, title in titles.items()) + "</tr>")
-    for rung in rungs:
-        out.append(f"<tr><th>{escape(rung)}</th>")
-        for flaw in titles:
-            number, cell = by_place[rung, flaw]
-            out.append(f'<td class="cell{"" if cell.agrees else " wrong"}" style="background:{SHADES[cell.word]}">'
-                       f'<a href="#c{number}">{cell.word}</a></td>')
-        out.append("</tr>")
-    out.append("</table></div>")
+    out.append("</p>")
+    for some in apart(cells):
+        by_place = {(cell.rung, cell.flaw): cell for cell in some}
+        names = [name for name in titles if any(cell.flaw == name for cell in some)]
+        out.append("<div class=wide><table><tr><th></th>" + "".join(
+            f'<th class=fault><b>{escape(name)}</b>: {escape(titles[name])}</th>' for name in names) + "</tr>")
+        for rung in dict.fromkeys(cell.rung for cell in some):
+            out.append(f"<tr><th>{escape(rung)}</th>")
+            for name in names:
+                cell = by_place.get((rung, name))
+                out.append("<td></td>" if cell is None else
+                           f'<td class="cell{"" if cell.agrees else " wrong"}" style="background:{SHADES[cell.word]}">'
+                           f'<a href="#c{numbers[cell]}">{cell.word}</a></td>')
+            out.append("</tr>")
+        out.append("</table></div>")
     for number, cell in enumerate(cells):
         picture = cell.folder / "timeline.svg" if cell.folder else None
         out.append(f'<section id="c{number}"><h2>{escape(cell.rung)}: {escape(titles[cell.flaw])}</h2>')

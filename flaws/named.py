@@ -15,11 +15,16 @@ def meant(name, known):
     return "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, known, 1))
 
 
+def on_stage(name):
+    """A rung that scenarios run on: of an ensemble, too."""
+    return next((found for found in ladder.ensembles() if found.name == name), None) or rung(name)
+
+
 def rung(name):
     found = ladder.find(name)
-    if name in [rung.name for rung in ladder.others()]:
-        raise Unknown(f'"{name}" needs servers of its own kind, and the scenarios run on Redis: scripts/demo --lock {name} '
-                      "sells with it")
+    if name in [one.name for one in ladder.ensembles()]:
+        raise Unknown(f'"{name}" is no file of lock/rungs: its engine is. scripts/rung run SCENARIO {name} shows it with servers of '
+                      f'its own, under {", ".join(flaw.name for flaw in ALL.values() if flaw.ensembles)}')
     if found is None:
         known = [rung.name for rung in ladder.rungs()]
         raise Unknown(f'"{name}" is no rung.{meant(name, known)} The rungs are {", ".join(known)}')
@@ -67,10 +72,13 @@ def demonstration(verb, name, on=None):
     """The scenario and the rung of `break NAME`, `cure NAME` or `run NAME RUNG`."""
     found = flaw(name)
     if verb == "run":
-        return found, rung(on)
+        if not found.fits(on_stage(on)):
+            fit = [one.name for one in [*ladder.rungs(), *ladder.ensembles()] if found.fits(one)]
+            raise Unknown(f"{found.name} cannot happen to {on}, but to {', '.join(fit)}")
+        return found, on_stage(on)
     breaks = name if name in found.cures else found.breaks
     where = breaks if verb == "break" else found.cures.get(breaks)
     if where is None:
         shows = f"cures {found.name}" if found.breaks else f"is known to break under {found.name}"
         raise Unknown(f"no rung of the ladder {shows}; scripts/rung run {found.name} RUNG tries one")
-    return found, rung(where)
+    return found, on_stage(where)

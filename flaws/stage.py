@@ -14,8 +14,10 @@ import subprocess
 import tempfile
 import time
 
+import etcds
 import lock_watch
 import transcript
+import zookeepers
 from ports import free_port
 from proxy import Proxy, ReplicationProxy
 from instance import ITEM, Instance
@@ -35,6 +37,9 @@ SEVERAL_TTL_MS = 600000  # of a lock on those; its first renewal comes after 20 
 FAILOVER_TTL_MS = 120000  # not renewed before the sentinels have promoted a replica
 RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
 CHANGES_MAX = 64  # of the lock's key: the judge reads no more
+CUT_OFF_TTL_MS = 6000  # of a lock in an ensemble whose holder is cut off from it
+LASTING_TTL_MS = 20000  # of a lock in an ensemble that loses a server: longer than others take to lead
+ENSEMBLES = {"zookeeper": zookeepers.Ensemble, "etcd": etcds.Cluster}
 WAIT_MS = 3000  # how long a sale waits at most for a lock: far longer than SHORT_TTL_MS
 
 
@@ -69,7 +74,7 @@ class Stage:
         self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
         self.crowd = set()  # names of sales that the transcript shows as one
-        self.redis = self.lock_redis = self.group = None
+        self.redis = self.lock_redis = self.group = self.ensemble = None
         self.lock_servers = []  # the lock's only one, or those of which a majority grants it
         self.clocks = {}  # the files that set the clocks of these servers
         self.masters = []  # that the group has had: (since when, name, server)
@@ -82,13 +87,15 @@ class Stage:
     def __exit__(self, *_):
         for instance in self.instances.values():
             instance.end()
+        if self.ensemble:
+            self.ensemble.end()
         for proxy in self.proxies:
             proxy.end()
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        for name in ("redis", "group", *(f"lock-{number}" for number in range(LOCK_SERVERS)),
+        for name in ("redis", "group", "ensemble", *(f"lock-{number}" for number in range(LOCK_SERVERS)),
                      *(f"files-{name}" for name in self.instances)):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         if STOP.is_set() and not (self.folder / "verdict.json").exists():
@@ -101,18 +108,28 @@ class Stage:
 
     # ---- setting up ----
 
-    def open(self, lock_apart=False, durable=False, clocks=False, several=LOCK_SERVERS):
+    def open(self, lock_apart=False, durable=False, clocks=False, several=LOCK_SERVERS, **of_ensemble):
         """Redis and the stock. lock_apart: the lock has a server of its own; where a majority of several grants it, it
         always has so many. clocks: those of the lock's servers can be made to jump."""
         options = DURABLE if durable else ()
         self.redis = self.server("redis", options)
+        self.stock_url = self.redis.url
+        if self.rung.ensemble:
+            self.open_ensemble(**of_ensemble)
+            return
         count = several if self.rung.quorum else int(lock_apart)
         self.lock_servers = [self.server(f"lock-{number}", options, clocks) for number in range(count)] or [self.redis]
         self.lock_redis = self.lock_servers[0]
         if self.rung.quorum:
             for server in self.lock_servers:
                 server("SET", SET_IDENTITY_KEY, "1:the-set")  # as if they had been in use
-        self.stock_url, self.lock_url = self.redis.url, self.lock_redis.url
+        self.lock_url = self.lock_redis.url
+        self.begin()
+
+    def open_ensemble(self, **how):
+        """Three servers for the lock alone, of the rung's kind; how: as their kind has it."""
+        self.ensemble = ENSEMBLES[self.rung.engine](self.folder / "ensemble", spawn=self.spawn, **how)
+        self.ensemble.start()
         self.begin()
 
     def server(self, name, options=(), clock=False):
@@ -168,7 +185,10 @@ class Stage:
         return len(self.lock_servers) // 2 + 1
 
     def lock_flags(self, proxy, reaches):
-        """Where an instance finds the lock. proxy: before its first server; reaches: so many servers, None: all."""
+        """Where an instance finds the lock. proxy: before its first server; reaches: so many servers, None: all, or these
+        of an ensemble."""
+        if self.ensemble:
+            return "--lock-servers", self.ensemble.url(*reaches or ())
         if not self.rung.quorum:
             return "--lock-redis", proxy.url if proxy else self.lock_url
         urls = [proxy.url if proxy else self.lock_servers[0].url]
@@ -211,10 +231,13 @@ class Stage:
         # Its client has the lock: the sale sends no request, it waits in the client's wait queue.
         in_client_queue = self.rung.handoff and any(sale.instance is instance and not sale.answered for sale in self.sales)
         waiting = instance.waiting()
+        before = self.ensemble.queue(LOCK_KEY) if self.ensemble else []
         instance.arm(point)
         sale = instance.sell(query) if query is not None else instance.read()
 
         def is_kept_out():
+            if self.ensemble:
+                return before and len(self.ensemble.queue(LOCK_KEY)) > len(before)
             if in_client_queue:
                 return instance.waiting() > waiting
             return instance.count("contended") > waited and instance.count("attempts") >= enough
@@ -320,6 +343,8 @@ class Stage:
 
     def place_of(self, event):
         """What a command was sent to, where the lock has several servers: "lock" or "stock"; of a group, which server."""
+        if self.ensemble:
+            return "stock"
         if self.rung.quorum:
             return "lock" if event["server"].startswith(tuple(f"{one.url}/" for one in self.lock_servers + self.proxies)) else "stock"
         if not self.group:

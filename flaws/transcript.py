@@ -114,6 +114,7 @@ class Names:
                 is_of_servers = SET_KEY in event.get("sent", "")  # they tell what they would accept
                 reply = "" if is_of_servers else event.get("reply", "")
                 tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {reply}"))
+        self.grants = [event for event in in_order(stage, "granted") if stage.ensemble]
         self.epochs = sorted(epochs)
         self.tokens = []  # the first one of each tenure
         for token in sorted(tokens - epochs):
@@ -139,8 +140,15 @@ class Names:
         more = int(found[0]) - self.tokens[number - 1]
         return f"T{number}" + (f"+{more}" if more else "")
 
+    def granted(self, found):
+        """The same for an ensemble's token. Where it has lost its data, it counts anew: the order is that of the grants."""
+        numbers = [number for number, event in enumerate(self.grants, 1) if event["token"] == int(found[0])]
+        return f"T{numbers[-1]}" if numbers else found[0]
+
     def plain(self, text):
         """The text with identities, tokens and scripts by name."""
+        if self.grants and text.startswith("(error) STALE "):
+            text = re.sub(r"\b\d+\b", self.granted, text)
         text = TOKEN.sub(self.token, ID.sub(self.name, text))
         text = EVALSHA.sub(lambda found: self.scripts[found[1]].name if found[1] in self.scripts else found[0], text)
         if found := EVAL.match(text):
@@ -294,6 +302,24 @@ def sent_about(stage, key):
             and event["reply"] not in ("(integer) 0", "(nil)")]
 
 
+def in_order(stage, kind):
+    """The instances' events of that kind, in their order, until the stage's end."""
+    told = (event for instance in stage.instances.values() for event in instance.told(kind))
+    return sorted((event for event in told if event["t_ns"] <= stage.ended_ns), key=lambda event: event["t_ns"])
+
+
+def engine_calls(stage):
+    """What was asked of an ensemble, as the instances recorded it: the grants, and the first thing that each who leaves
+    its section does. Their requests are not recorded. Tokens are told in their order. Of a hold that is gone, a release
+    says so, or that nobody answers yet: which of them is chance."""
+    released = {event["hold"]: "OK" if event["status"] == "OK" else "not OK" for event in in_order(stage, "release")}
+    for number, event in enumerate(in_order(stage, "granted"), 1):
+        yield Line(event["t_ns"], event["request"], f"acquire {event['lock']}", f"granted, T{number}", at="lock")
+    for event in in_order(stage, "exit"):
+        if event["hold"] in released:
+            yield Line(event["t_ns"], event["request"], f"release {event['lock']}", released[event["hold"]], at="lock")
+
+
 def answers(stage, lines):
     """An answer has its place right behind what the sale did last, its refusal included; where it breaks off,
     behind the death that broke it, which the buyer may notice before the test driver does."""
@@ -371,6 +397,8 @@ def lines_of(stage):
     lines = message_first(commands(stage, names))
     if stage.rung.quorum:
         lines += rounds(stage, names)
+    if stage.ensemble:
+        lines += engine_calls(stage)
     lines += [Line(t_ns, "", text) for t_ns, text in stage.notes]
     lines += list(answers(stage, lines))
     return merged(gathered(lines, stage.crowd))
@@ -385,7 +413,7 @@ def text_of(stage):
     first = server + (widest + 2 if widest else 0)  # and of what is sent
     fits = [line for line in lines if line.answer and first + len(line.what) + 2 + len(line.told) <= COLUMNS_MAX]
     second = first + max([len(line.what) for line in fits] + [20]) + 2  # and of what is answered
-    rows = [((f"{'ms':>6}  who".ljust(server) + ("at" if widest else "")).ljust(first) + "to Redis").ljust(second) + "its answer"]
+    rows = [((f"{'ms':>6}  who".ljust(server) + ("at" if widest else "")).ljust(first) + ("asked" if stage.ensemble else "to Redis")).ljust(second) + "its answer"]
     for line in lines:
         ms = f"{(line.t_ns - begin) // 1000000:>6}  "
         if line.who == "":

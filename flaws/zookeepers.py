@@ -6,10 +6,10 @@ import pathlib
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 
 from ports import free_ports
+from redis_server import spawn
 from waiting import wait_until
 
 JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
@@ -84,20 +84,19 @@ class Node:
 
     def start(self):
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(
-                [*JAVA, "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain", self.configure()],
-                stdout=log, stderr=log)
+            self.process = self.ensemble.spawn(
+                [*JAVA, "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self.configure())], log)
 
-    def ask(self, word):
-        """What it says to one of ZooKeeper's words; nothing if it does not answer."""
+    def said(self, word):
+        """The lines of its answer to a word of four letters; none: it does not answer."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.client_port), 1) as asked:
-            asked.sendall(word.encode())
-            return b"".join(iter(lambda: asked.recv(4096), b"")).decode()
-        return ""
+            asked.sendall(word)
+            return b"".join(iter(lambda: asked.recv(4096), b"")).decode().splitlines()
+        return []
 
     def mode(self):
         """leader, follower; None: it does not serve."""
-        return next((line.split()[1] for line in self.ask("srvr").splitlines() if line.startswith("Mode:")), None)
+        return next((line.split()[1] for line in self.said(b"srvr") if line.startswith("Mode:")), None)
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -112,9 +111,14 @@ class Node:
 
 
 class Ensemble:
-    def __init__(self, folder, count=3, tick_ms=200, sync_limit=10, links=False):
-        """links: a node can be cut off from the others. sync_limit: for how many ticks it goes on then."""
-        self.folder, self.tick_ms, self.sync_limit = pathlib.Path(folder), tick_ms, sync_limit
+    NEEDS = ["java", *JARS.split(":")]
+
+    def __init__(self, folder, count=3, tick_ms=200, sync_limit=10, links=False, serves_on=False, spawn=spawn):
+        """links: a node can be cut off from the others. sync_limit: for how many ticks it goes on then; serves_on: for
+        longer than any session."""
+        links, sync_limit = links or serves_on, 300 if serves_on else sync_limit
+        self.folder, self.tick_ms, self.sync_limit, self.spawn = pathlib.Path(folder), tick_ms, sync_limit, spawn
+        self.folder.mkdir(exist_ok=True)
         ports = free_ports(3 * count)
         self.nodes, self.links = [], {}
         for number in range(1, count + 1):
@@ -132,8 +136,16 @@ class Ensemble:
         return [link.listener.getsockname()[1] for link in self.links[one, other]]
 
     def start(self):
+        self.mend()
+
+    def mend(self):
+        """All nodes serve, again if need be."""
         for node in self.nodes:
-            node.start()
+            if node.process is None or node.process.poll() is not None:
+                node.start()
+        for links in self.links.values():
+            for link in links:
+                link.open.set()
         wait_until(lambda: all(node.mode() for node in self.nodes), "an ensemble that serves", START_S)
 
     def leader(self):
@@ -142,6 +154,14 @@ class Ensemble:
 
     def followers(self):
         return [node for node in self.nodes if node.mode() == "follower"]
+
+    def queue(self, lock):
+        """The nodes of all who hold that lock or wait for it."""
+        said = wait_until(lambda: self.leader().said(b"dump"), "the leader tells of its sessions")
+        return [line.strip() for line in said if f"/locks/{lock}/" in line]
+
+    def serving(self):
+        return [node for node in self.nodes if node.mode()]
 
     def cut_off(self, node, cut=True):
         """Nothing goes between that node and the others any more, and no connection is closed."""

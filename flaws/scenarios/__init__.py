@@ -6,21 +6,23 @@ under it and yet do worse than another. A scenario waits for causes alone, so it
 a and b are instances of inventoryd with a buyer or two each. The test driver pauses them at named points of the code,
 kills or freezes them, and lets them continue. a's lock lives for a short time, so
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
-from scenarios import crashes, expiry, fairness, mutual_exclusion, quorum, readers, redis_faults, reentrancy, wake_ups
+from scenarios import crashes, ensembles, expiry, fairness, mutual_exclusion, quorum, readers, redis_faults, reentrancy, wake_ups
 from scenarios.scenario import Scenario
 
 # In the order of the matrix and of docs/flaws.md.
-GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups
+GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles
 ALL = {name: found for group in GROUPS for name, found in vars(group).items() if isinstance(found, Scenario)}
+OF_ENSEMBLES = {name: flaw for name, flaw in ALL.items() if flaw.ensembles}
+ON_LADDER = {name: flaw for name, flaw in ALL.items() if not flaw.ensembles}
 
 
 def demonstrations():
     """Each scenario with each rung that it is there for, once."""
-    pairs = list(dict.fromkeys((flaw, rung) for flaw, *rungs in shown() for rung in rungs if rung))
-    return pairs + [(flaw, flaw.on) for flaw in ALL.values() if not flaw.breaks]
+    pairs = [(flaw, rung) for flaw in ALL.values() for rungs in flaw.cures.items() for rung in rungs if rung]
+    return list(dict.fromkeys(pairs)) + [(flaw, on) for flaw in ALL.values() if not flaw.breaks for on in flaw.on]
 
 
 def shown():
-    """Every flaw and limit wherever it shows: the scenario, the rung that has it, and the one that survives it,
-    or None."""
-    return [(flaw, breaks, cured) for flaw in ALL.values() for breaks, cured in flaw.cures.items()]
+    """Every flaw and limit of the ladder's rungs wherever it shows: the scenario, the rung that has it, and the one that
+    survives it, or None."""
+    return [(flaw, breaks, cured) for flaw in ON_LADDER.values() for breaks, cured in flaw.cures.items()]

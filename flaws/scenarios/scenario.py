@@ -3,10 +3,18 @@
 
 
 class Scenario:
-    def __init__(self, run, title, shows, keeps, limits, on, **settings):
+    def __init__(self, run, title, shows, keeps, limits, on, ensembles=False, **settings):
+        """on: the rungs of its demonstration, where none breaks. ensembles: it is for those alone."""
         self.run, self.name, self.title = run, run.__name__, title
+        self.ensembles = ensembles
         self.shows, self.keeps, self.limits, self.on = shows, keeps, limits, on
         self.settings = settings  # of the stage: write, stock
+
+    def fits(self, rung):
+        """Whether it can happen to that rung. An ensemble is written to fenced where it cures."""
+        if self.ensembles and rung.write:
+            return rung.name in self.cures.values()
+        return self.ensembles == rung.ensemble
 
     @property
     def cures(self):
@@ -28,4 +36,12 @@ def scenario(title, shows, keeps, limits=None, on="watchdog", **settings):
     """Makes a function the scenario of its name. shows: the rungs whose flaw it is, each with the one that survives
     it, or None; limits: the same for what does no harm. keeps: what holds on the cure; where no rung breaks, on this
     one."""
-    return lambda run: Scenario(run, title, shows, keeps, limits or {}, on, **settings)
+    return lambda run: Scenario(run, title, shows, keeps, limits or {}, (on,), **settings)
+
+
+def of_ensembles(title, keeps, fenced=False, **settings):
+    """The same for what can happen to the servers of an ensemble alone. fenced: what it breaks, a write that compares
+    tokens survives."""
+    rungs = "zookeeper", "etcd"
+    shows = {rung: f"{rung}_fenced" for rung in rungs} if fenced else {}
+    return lambda run: Scenario(run, title, shows, keeps, {}, rungs, ensembles=True, **settings)

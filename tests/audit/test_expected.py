@@ -31,7 +31,8 @@ def cells():
     return [tuple(field.strip('"') for field in cell) for cell in CELL.findall(text)]
 
 
-RUNGS = {rung.name: (rung.lock.name, rung.write or "set") for rung in the_ladder.rungs()}
+EVERY = [*the_ladder.rungs(), *the_ladder.ensembles()]
+RUNGS = {rung.name: (rung.lock.name, rung.write or "set") for rung in EVERY}
 
 
 def ladder():
@@ -54,7 +55,7 @@ def test_one_cell_speaks_for_each_run():
     table, used = cells(), set()
     worlds, wanted = {}, {}
     for rung, write, instances, stock in itertools.product(
-            ladder(), the_ladder.writes(), ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
+            [*ladder(), *the_ladder.others()], the_ladder.writes(), ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
         if named.why_not(rung, write):
             continue
         rung = rung.name
@@ -89,9 +90,8 @@ def speaking(table, rung, instances, stock, fault):
 def test_one_cell_speaks_for_each_scenario_on_each_rung():
     """Whatever the number of instances and the stock; and the judge reads the same table."""
     table, worlds, wanted, used = cells(), {}, {}, set()
-    for fault, rung, instances, stock in itertools.product(
-            [*ALL, *(name + CHECK for name in ALL)], RUNGS, ["ONE", "MANY"],
-            ["SHORT", "ENOUGH"]):
+    fitting = [(name + looks, rung.name) for looks in ("", CHECK) for name in ALL for rung in EVERY if ALL[name].fits(rung)]
+    for (fault, rung), instances, stock in itertools.product(fitting, ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
         matching = speaking(table, rung, instances, stock, fault)
         assert len(matching) == 1, (rung, fault, instances, stock, matching)
         used.add(matching[0])
@@ -112,7 +112,7 @@ def test_one_cell_speaks_for_each_scenario_on_each_rung():
 
 def test_servers_that_are_killed_under_load_let_nobody_sell_too_much():
     told = {cell[0]: words(cell) for cell in cells() if cell[2] in KILLED}
-    assert told.pop("redlock") == {"OK"}
+    assert [told.pop(name) for name in ("redlock", "zookeeper", "etcd")] == [{"OK"}] * 3
     assert set(told) == {"owner_lua", "reentrant", "watchdog", "notify", "fair", "read_write"}
     assert all(results == {"OK", "UNDERSOLD"} for results in told.values())
 
@@ -124,12 +124,13 @@ def test_a_look_at_the_hold_does_no_harm():
     """With it nothing is oversold that was not without it, and some is saved; who renews without telling
     the hold makes it refuse in vain."""
     table, saved = cells(), 0
-    for name, rung in itertools.product(ALL, RUNGS):
+    for name, rung in [(name, rung.name) for name in ALL for rung in EVERY if ALL[name].fits(rung)]:
         looked, blind = (words(speaking(table, rung, "MANY", "SHORT", fault)[0])
                          for fault in (name + CHECK, name))
         in_vain = rung == "watchdog_timer" and blind == {"OK"} and looked in REFUSED_IN_VAIN
         harmless = {"OK"} if RUNGS[rung][1] in the_ladder.fences() else {"OVERLAP"}
-        assert looked == blind or in_vain or (blind == {"OVERSOLD"} and looked == harmless), (name, rung)
+        chance = name == "data_lost" and looked == blind | harmless  # whether it has heard of it by then
+        assert looked == blind or in_vain or chance or (blind == {"OVERSOLD"} and looked == harmless), (name, rung)
         saved += looked != blind
     assert saved > 0
 

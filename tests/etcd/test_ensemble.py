@@ -61,7 +61,7 @@ def uneven(tmp_path):
 def test_a_deposed_leader_keeps_no_hold_valid(uneven, parties):
     """It answers keep-alives all the while. The hold ends before another client is granted the lock."""
     cluster = uneven
-    first, *others = cluster.members
+    first, *others = cluster.nodes
     cluster.lead(first)
     holder, waiter = parties(cluster.url(first), ttl_ms=5000), parties(cluster.url(*others), ttl_ms=5000)
     assert holder.ask("acquire 60000").startswith("OK")
@@ -83,7 +83,7 @@ def test_without_a_majority_nothing_is_granted(cluster, parties):
     follower = cluster.followers()[0]
     holder, other = parties(cluster.url(follower)), parties(cluster.url(follower), answer_ms=500)
     assert holder.ask("acquire 60000").startswith("OK") and other.ask("acquire 0").split()[0] != "OK"
-    for member in cluster.members:
+    for member in cluster.nodes:
         if member is not follower:
             member.kill()
     said = other.ask("acquire 500")

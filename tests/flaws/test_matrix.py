@@ -11,8 +11,10 @@ import pytest
 from rung import left_behind, rung
 
 import ladder
-from scenarios import ALL, shown
+from scenarios import ALL, ON_LADDER, shown
 
+EVERY = [*ladder.rungs(), *ladder.ensembles()]
+COUNT = sum(flaw.fits(one) for flaw in ALL.values() for one in EVERY)
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 SCRIPT = """<script>
 location.hash = 'c0';
@@ -36,8 +38,7 @@ def done(tmp_path_factory):
 
 def test_every_cell_is_as_it_was_written_down(done):
     assert done.returncode == 0, done.stdout + done.stderr
-    count = len(ladder.rungs()) * len(ALL)
-    assert re.search(rf"^{count} of {count} cells are as expected, in \d+ s$", done.stdout, re.M)
+    assert re.search(rf"^{COUNT} of {COUNT} cells are as expected, in \d+ s$", done.stdout, re.M)
 
 
 def test_the_cells_that_a_look_at_the_hold_may_change(tmp_path):
@@ -53,7 +54,8 @@ def test_the_table_shows_the_ladder(done):
             rows[name] = rows.get(name, []) + cells
     names = [one.name for one in ladder.rungs()]
     assert list(rows) == list(ALL)
-    assert all(len(row) == len(names) for row in rows.values())
+    assert all(len(row) == sum(ALL[name].fits(one) for one in EVERY) for name, row in rows.items())
+    assert all(len(rows[name]) == len(names) for name in ON_LADDER)
     for flaw, breaks, cured in shown():  # where a rung breaks, and the next survives, the two cells differ
         if cured and breaks in flaw.shows:
             assert rows[flaw.name][names.index(breaks)] != rows[flaw.name][names.index(cured)], (flaw.name, breaks)
@@ -61,7 +63,7 @@ def test_the_table_shows_the_ladder(done):
 
 def test_the_json_says_why(done):
     cells = json.loads((done.folder / "matrix.json").read_text())["cells"]
-    assert len(cells) == len(ladder.rungs()) * len(ALL)
+    assert len(cells) == COUNT
     for cell in cells:
         assert cell["agrees"] and cell["result"] in cell["expected"] and len(cell["why"]) > 15 and cell["reasons"]
         assert (done.folder / cell["run"] / "timeline.svg").exists()
@@ -75,7 +77,6 @@ def test_the_page_in_a_browser(done, tmp_path):
                            "--user-data-dir=" + str(tmp_path / "profile"), "--window-size=1400,1000", "--dump-dom",
                            page.as_uri()], capture_output=True, timeout=120, check=True, encoding="utf-8").stdout
     found = json.loads(re.search(r'<pre id="found">(.*?)</pre>', seen, re.S)[1])
-    count = len(ladder.rungs()) * len(ALL)
-    assert found["cells"] == found["sections"] == found["pictures"] == count
+    assert found["cells"] == found["sections"] == found["pictures"] == COUNT
     assert found["wrong"] == 0 and found["shown"] == 1 and found["outside"] == 0
     assert found["wide"] <= 1400

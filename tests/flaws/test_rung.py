@@ -20,7 +20,7 @@ import ladder
 import named
 import transcript
 from lock_watch import agreed
-from scenarios import ALL, demonstrations, shown
+from scenarios import ALL, OF_ENSEMBLES, demonstrations, shown
 from scenarios.readers import check_none_met
 from scenarios.steps import beside
 from stage import FAILOVER_TTL_MS, Stage
@@ -110,7 +110,9 @@ def test_every_demonstration_is_listed():
     assert done.returncode == 0
     lines = [line.split() for line in done.stdout.splitlines() if line[0] != " "]
     assert list(dict.fromkeys(line[0] for line in lines)) == list(ALL)
-    assert [(line[0], line[2]) for line in lines if line[1] == "break"] == [(flaw.name, breaks) for flaw, breaks, _ in shown()]
+    of_ensembles = [(flaw.name, breaks) for flaw in OF_ENSEMBLES.values() for breaks in flaw.cures]
+    assert [(line[0], line[2]) for line in lines if line[1] == "break"] == [
+        *((flaw.name, breaks) for flaw, breaks, _ in shown()), *of_ensembles]
 
 
 # ---- Breaking and curing ----
@@ -363,6 +365,9 @@ def test_readers_that_met_the_writer_have_spoiled_the_run():
     (["cure", "two_identities"], ["no rung of the ladder cures two_identities"]),
     (["run", "frozen", "fenced", "--write", "set"], ['"fenced" is fair with --write fenced', "leave --write set out"]),
     (["run", "frozen", "watchdog", "--write", "fenced"], ["watchdog gives none, these do: "]),
+    (["run", "leader_lost", "redlock"], ["leader_lost cannot happen to redlock, but to zookeeper, etcd"]),
+    (["run", "frozen", "etcd"], ["frozen cannot happen to etcd, but to none, "]),
+    (["show", "zookeeper"], ['"zookeeper" is no file of lock/rungs', "scripts/rung run SCENARIO zookeeper", "leader_lost"]),
     (["new", "mine", "--from", "fenced"], ['"fenced" is fair with --write fenced', "take fair"]),
     (["break", "setnx", "--write", "guess"], ["--write", "decr"]),
     (["matrix", "--jobs", "0"], ['--jobs: "0" is no number from 1 to 64']),
