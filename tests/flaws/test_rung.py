@@ -367,6 +367,7 @@ def test_readers_that_met_the_writer_have_spoiled_the_run():
     (["run", "frozen", "watchdog", "--write", "fenced"], ["watchdog gives none, these do: "]),
     (["run", "leader_lost", "redlock"], ["leader_lost cannot happen to redlock, but to zookeeper, etcd"]),
     (["run", "frozen", "etcd"], ["frozen cannot happen to etcd, but to none, "]),
+    (["matrix", "--rungs", "setnx", "--scenarios", "leader_lost"], ["none of these scenarios can happen to one of these rungs"]),
     (["show", "zookeeper"], ['"zookeeper" is no file of lock/rungs', "scripts/rung run SCENARIO zookeeper", "leader_lost"]),
     (["new", "mine", "--from", "fenced"], ['"fenced" is fair with --write fenced', "take fair"]),
     (["break", "setnx", "--write", "guess"], ["--write", "decr"]),
