@@ -49,6 +49,7 @@ struct etcd_place {
     uint64_t seen;   /* the revision at which it was known to exist; 0: not known */
     uint64_t guard;  /* of its latest create */
     bool is_first;   /* nothing is before it */
+    bool again;      /* its latest create followed one that was not answered */
     int64_t held_ns; /* CLOCK_MONOTONIC: since when it holds */
 };
 
@@ -139,7 +140,8 @@ struct key lease_own_key(const struct etcd *etcd, char path[PATH_MAX_BYTES]);
 /* With the mutex, on the client's thread. Begins and ends watches. Returns when to look again, on
  * CLOCK_MONOTONIC. */
 int64_t watches_go(struct etcd *etcd);
-/* With the mutex. The queue is about to be freed. */
+/* With the mutex. What the watch has told counts no longer: the queue is about to be freed, or the
+ * client has another lease, perhaps of servers that have lost their data. */
 void watch_forget(struct queue *queue);
 
 /* ---- steps.c --------------------------------------------------------------------------------- */

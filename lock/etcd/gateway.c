@@ -275,7 +275,7 @@ void etcd_is_back(struct etcd *etcd)
 {
     struct session *session = &etcd->base;
     etcd->failures = 0;
-    if (session->connected)
+    if (session->connected || etcd->lease == 0) /* it was asked under a lease that has ended */
         return;
     session->connected = true;
     session->trouble[0] = '\0';

@@ -91,12 +91,15 @@ static void is_granted(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
     struct session *session = &etcd->base;
+    struct queue *queue;
     if (!has_landed(etcd, reply))
         return;
     etcd->lease = json_number(reply->json, "ID");
     session->granted_ms = (int64_t)json_number(reply->json, "TTL") * 1000;
     session->identity.text[0] = '\0';
     etcd->guard = 0;
+    LIST_FOREACH(queue, &session->queues, of_session) /* its servers may have lost their data */
+        watch_forget(queue);
     etcd->beat_ns = flight->sent_ns;
     lease_proof_begin(&etcd->proof, flight->sent_ns);
     session->counts_ns = flight->sent_ns;

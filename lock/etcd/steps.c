@@ -171,10 +171,10 @@ static void is_placed(struct request *request, struct etcd_place *place, const s
 {
     const struct etcd_queue *queue = (const struct etcd_queue *)request->queue;
     place->seen = revision;
-    if (!before->exists) {
+    if (queue->heard > revision) {
+        etcd_go(request); /* its end, or that of the one before, may have been told already */
+    } else if (!before->exists) {
         is_first(request, place);
-    } else if (queue->heard > revision) {
-        etcd_go(request); /* its end may have been told before it was known */
     } else {
         snprintf(place->base.before, sizeof place->base.before, "%s", before->node);
         claim_is_busy(request);
@@ -220,7 +220,7 @@ static void note_created(const struct flight *flight, const struct reply *reply,
         etcd->guard = 0; /* it can do nothing once the own key is written anew */
     if (reply->outcome == UNANSWERED || place == NULL)
         return;
-    if (place->guard == flight->guard)
+    if (place->guard == flight->guard && (reply->outcome == ANSWERED || !place->again))
         place->base.doubtful = false;
     if (reply->outcome != ANSWERED)
         return;
@@ -293,6 +293,7 @@ static void create(struct request *request, struct etcd_place *place)
     body_add(&body, ",{\"request_range\":{");
     body_key(&body, guard);
     body_add(&body, "}}]}");
+    place->again = place->base.doubtful;
     place->base.doubtful = true;
     place->guard = etcd->guard;
     fly(request, "/v3/kv/txn", &body, is_created);

@@ -130,6 +130,7 @@ void watch_forget(struct queue *queue)
 {
     if (queue_of(queue)->watch != NULL)
         watch_end(queue_of(queue));
+    queue_of(queue)->heard = 0;
 }
 
 /* It begins with what is known already. A later revision would be right, too; but if just that one
