@@ -419,7 +419,7 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
         claim_is_gone(request, place, reply->succeeded || request->repeated);
 }
 
-/* A release of before can't delete a newer key. */
+/* The compare: a release that arrives late must not delete a key that was created after it. */
 static void delete_own(struct request *request, const struct etcd_place *place)
 {
     char path[PATH_MAX_BYTES];
