@@ -30,6 +30,7 @@ struct flight {
     void (*line)(struct flight *flight, const char *text, size_t size);
     struct request *request;  /* that it is for; or NULL */
     struct etcd_queue *queue; /* of a watch; NULL: nobody needs it any more */
+    char name[NODE_MAX];      /* of the key that it creates or deletes */
     bool was_sent;            /* its request had been sent before */
     bool was_begun;           /* libcurl has begun to send it */
     bool over;                /* its end is to come, without a reply */
@@ -46,6 +47,9 @@ struct flight {
 
 struct etcd_place {
     struct place base;
+    char name[NODE_MAX]; /* of its key, also while that does not exist; "": none yet */
+    size_t slot;         /* which makes the name its own */
+    size_t deletes;      /* of that key, which were not answered */
     uint64_t seen;   /* the revision at which it was known to exist; 0: not known */
     uint64_t guard;  /* of its latest create */
     bool is_first;   /* nothing is before it */
@@ -77,6 +81,8 @@ struct etcd {
     char token[TOKEN_MAX]; /* of the login; "": none */
     uint64_t lease;        /* 0: none */
     struct lease_proof proof;
+    unsigned char *slots; /* those that are taken: one byte each */
+    size_t slot_count;
     uint64_t guard;   /* the number of the client's own key; 0: it must be written */
     bool guarding;    /* it is being written */
     bool asking;      /* a request for the lease itself is under way */
@@ -134,6 +140,13 @@ void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why);
 struct flight *lease_revoke(struct etcd *etcd, uint64_t lease);
 /* The client's own key. */
 struct key lease_own_key(const struct etcd *etcd, char path[PATH_MAX_BYTES]);
+
+/* ---- names.c --------------------------------------------------------------------------------- */
+
+/* With the mutex. Gives the place's key a name. False: out of memory. */
+bool name_take(struct etcd *etcd, struct etcd_place *place);
+/* With the mutex. Another place may have it, unless a delete of it was not answered. */
+void name_give_back(struct session *session, struct place *base);
 
 /* ---- watch.c --------------------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@ static const struct session_ops leases = {
     .go = etcd_go,
     .wake = etcd_wake,
     .free_queue = watch_forget,
+    .free_place = name_give_back,
 };
 
 static void curl_begin(void)
@@ -88,9 +89,11 @@ static void stop(struct dlock_client *client)
 static void close_lease(struct dlock_client *client)
 {
     struct etcd *etcd = etcd_of(session_of(client));
+    unsigned char *slots = etcd->slots;
     etcd_url_free(&etcd->url);
     explicit_bzero(etcd->token, sizeof etcd->token);
-    session_free(&etcd->base);
+    session_free(&etcd->base); /* its places give back their slots */
+    free(slots);
     client->engine_state = NULL;
 }
 

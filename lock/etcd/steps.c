@@ -9,7 +9,7 @@
  *     LOOK     read the first key
  *     BREAK    read the first key; delete it
  * The order in a queue is that of the keys' create revisions, which are also the tokens. Each
- * transaction is linearizable. The session's mutex is held throughout.
+ * request is linearizable. The session's mutex is held throughout.
  */
 #include "etcd.h"
 
@@ -30,18 +30,19 @@ static struct etcd_place *etcd_place_of(const struct request *request)
     return (struct etcd_place *)place_of(request->queue, request->owner);
 }
 
-/* The request is under way, from here to `landed`. */
-static void fly(struct request *request, const char *what, struct body *body,
-                void (*landed)(struct flight *flight, const struct reply *reply))
+/* The request is under way, from here to `landed`. NULL: out of memory; it is begun again. */
+static struct flight *fly(struct request *request, const char *what, struct body *body,
+                          void (*landed)(struct flight *flight, const struct reply *reply))
 {
     struct flight *flight = flight_begin(etcd_of_request(request), what, body, landed);
     if (flight == NULL)
-        return; /* it is begun again */
+        return NULL;
     flight->request = request;
     flight->was_sent = request->sent;
     request->sent_ns = flight->sent_ns;
     request->sent = true;
     request->in_flight++;
+    return flight;
 }
 
 static void refused(struct request *request, const struct reply *reply)
@@ -70,11 +71,12 @@ static bool has_answer(struct flight *flight, const struct reply *reply)
 
 /* The operations of transactions. */
 
-static void add_own_range(struct body *body, const struct request *request)
+static void add_own_range(struct body *body, const struct request *request,
+                          const struct etcd_place *place)
 {
     char path[PATH_MAX_BYTES];
     body_add(body, "{\"request_range\":{");
-    body_key(body, (struct key){path_of(request->queue, path), request->owner});
+    body_key(body, (struct key){path_of(request->queue, path), place->name});
     body_add(body, "}}");
 }
 
@@ -89,14 +91,6 @@ static void add_latest(struct body *body, const struct request *request, uint64_
     if (revision != 0)
         body_add(body, ",\"max_create_revision\":\"%llu\"", (unsigned long long)revision);
     body_add(body, "}}");
-}
-
-static void add_first(struct body *body, const struct request *request)
-{
-    char path[PATH_MAX_BYTES];
-    body_prefix(body, (struct key){path_of(request->queue, path), ""});
-    body_add(body, ",\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",\"limit\":\"1\","
-                   "\"keys_only\":true");
 }
 
 /* ---- Acquire: the first ---------------------------------------------------------------------- */
@@ -182,72 +176,30 @@ static void is_placed(struct request *request, struct etcd_place *place, const s
     }
 }
 
-static void is_own(struct place *place, uint64_t number)
+static void is_own(struct etcd_place *place, uint64_t number)
 {
-    snprintf(place->node, sizeof place->node, "%s", place->owner);
-    place->number = number;
-    place->doubtful = false;
+    strcpy(place->base.node, place->name);
+    place->base.number = number;
+    place->base.doubtful = false;
 }
 
-/* Somebody else's, or of a lease that the client has lost: it is in the way. */
-static void is_removed(struct flight *flight, const struct reply *reply)
-{
-    if (has_answer(flight, reply))
-        etcd_go(flight->request);
-}
-
-static void remove_old(struct request *request, const struct found *old)
-{
-    char path[PATH_MAX_BYTES];
-    const struct key key = {path_of(request->queue, path), request->owner};
-    struct body body;
-    body_begin(&body);
-    body_add(&body, "{\"compare\":[");
-    body_compare(&body, key, "CREATE", old->created);
-    body_add(&body, "],\"success\":[{\"request_delete_range\":{");
-    body_key(&body, key);
-    body_add(&body, "}}]}");
-    fly(request, "/v3/kv/txn", &body, is_removed);
-}
-
-/* What is known of the key now, whether or not somebody still waits for it. */
+/* What is known of the key now, whether or not somebody still waits for it. It may exist although
+ * this create did nothing: an earlier one was carried out. */
 static void note_created(const struct flight *flight, const struct reply *reply,
                          struct etcd_place *place)
 {
     struct etcd *etcd = flight->etcd;
-    char path[PATH_MAX_BYTES];
     if (reply->outcome == UNANSWERED && flight->guard == etcd->guard)
         etcd->guard = 0; /* it can do nothing once the own key is written anew */
-    if (reply->outcome == UNANSWERED || place == NULL)
+    if (reply->outcome == UNANSWERED || place == NULL || strcmp(place->name, flight->name) != 0)
         return;
-    if (place->guard == flight->guard && (reply->outcome == ANSWERED || !place->again))
+    if (reply->outcome != ANSWERED && place->guard == flight->guard && !place->again)
         place->base.doubtful = false;
-    if (reply->outcome != ANSWERED)
-        return;
-    struct found own = reply_found(reply, 0, path_of(flight->request->queue, path));
-    if (reply->succeeded)
-        is_own(&place->base, reply->revision);
-    else if (own.exists && own.lease == etcd->lease)
-        is_own(&place->base, own.created); /* an earlier create was carried out */
+    if (reply->outcome == ANSWERED && reply->succeeded)
+        is_own(place, reply->revision);
 }
 
-/* It was there already, perhaps of a lease that the client has lost; or the own key has changed. */
-static void is_not_created(struct flight *flight, const struct reply *reply)
-{
-    struct request *request = flight->request;
-    struct etcd *etcd = flight->etcd;
-    char path[PATH_MAX_BYTES];
-    struct found own = reply_found(reply, 0, path_of(request->queue, path));
-    struct key own_key = lease_own_key(etcd, path);
-    struct found guard = reply_found(reply, 1, own_key.path);
-    if (own.exists && own.lease != etcd->lease) {
-        remove_old(request, &own);
-        return;
-    }
-    if (!own.exists && flight->guard == etcd->guard)
-        etcd->guard = guard.exists && guard.changed > etcd->guard ? guard.changed : 0;
-    etcd_go(request);
-}
+static void read_own(struct request *request, const struct etcd_place *place);
 
 static void is_created(struct flight *flight, const struct reply *reply)
 {
@@ -257,13 +209,13 @@ static void is_created(struct flight *flight, const struct reply *reply)
     note_created(flight, reply, place);
     if (!has_answer(flight, reply))
         return;
-    if (place == NULL) {
+    if (place == NULL || strcmp(place->name, flight->name) != 0) {
         etcd_go(request); /* its lease has ended meanwhile */
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         is_placed(request, place, &before, reply->revision);
     } else {
-        is_not_created(flight, reply);
+        read_own(request, place);
     }
 }
 
@@ -272,13 +224,15 @@ static void create(struct request *request, struct etcd_place *place)
 {
     struct etcd *etcd = etcd_of_request(request);
     char path[PATH_MAX_BYTES], own[PATH_MAX_BYTES];
-    const struct key key = {path_of(request->queue, path), request->owner};
     const struct key guard = lease_own_key(etcd, own);
     struct body body;
     if (place->base.doubtful && place->guard == etcd->guard)
         etcd->guard = 0; /* the earlier create could still be carried out after this one's end */
     if (!lease_guards(etcd))
         return;
+    if (place->name[0] == '\0' && !name_take(etcd, place))
+        return; /* once there is memory */
+    const struct key key = {path_of(request->queue, path), place->name};
     body_begin(&body);
     body_add(&body, "{\"compare\":[");
     body_compare(&body, key, "CREATE", 0);
@@ -288,15 +242,15 @@ static void create(struct request *request, struct etcd_place *place)
     add_latest(&body, request, 0);
     body_add(&body, ",{\"request_put\":{");
     body_key(&body, key);
-    body_add(&body, ",\"lease\":\"%llu\"}}],\"failure\":[", (unsigned long long)etcd->lease);
-    add_own_range(&body, request);
-    body_add(&body, ",{\"request_range\":{");
-    body_key(&body, guard);
-    body_add(&body, "}}]}");
+    body_add(&body, ",");
+    body_value(&body, request->owner);
+    body_add(&body, ",\"lease\":\"%llu\"}}]}", (unsigned long long)etcd->lease);
     place->again = place->base.doubtful;
     place->base.doubtful = true;
     place->guard = etcd->guard;
-    fly(request, "/v3/kv/txn", &body, is_created);
+    struct flight *flight = fly(request, "/v3/kv/txn", &body, is_created);
+    if (flight != NULL)
+        strcpy(flight->name, place->name);
 }
 
 /* ---- Reading the own key --------------------------------------------------------------------- */
@@ -306,8 +260,11 @@ static void own_is_read(struct request *request, bool exists)
     struct place *place = place_of(request->queue, request->owner);
     switch (request->what) {
     case WATCH:
-        if (!exists && place != NULL)
-            session_node_is_gone(request->queue, request->owner, UINT64_MAX);
+        if (!exists && place != NULL) {
+            char node[NODE_MAX]; /* the place may be gone before the others are looked at */
+            strcpy(node, place->node);
+            session_node_is_gone(request->queue, node, UINT64_MAX);
+        }
         request_answer(request, DLOCK_OK);
         break;
     case EXTEND:
@@ -326,6 +283,33 @@ static void own_is_read(struct request *request, bool exists)
     }
 }
 
+/* A create did nothing, or the key was deleted. */
+static void is_created_or_not(struct flight *flight, struct etcd_place *place,
+                              const struct found *own)
+{
+    struct request *request = flight->request;
+    struct etcd *etcd = flight->etcd;
+    if (own->exists && own->lease != etcd->lease && flight->lease == etcd->lease) {
+        request_answer(request, fail(DLOCK_REFUSED, "%s: somebody else wrote the key '%s/%s'",
+                                     etcd->base.name, request->queue->path, own->node));
+        return;
+    }
+    if (place == NULL || flight->lease != etcd->lease) {
+        etcd_go(request);
+        return;
+    }
+    if (own->exists) {
+        is_own(place, own->created); /* an earlier create was carried out */
+    } else {
+        if (place->base.number == 0 && place->guard == etcd->guard)
+            etcd->guard = 0; /* it is another one by now */
+        place->base.node[0] = '\0';
+        place->base.number = 0;
+        place->is_first = place->base.doubtful = false;
+    }
+    etcd_go(request);
+}
+
 static void is_read(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
@@ -339,27 +323,12 @@ static void is_read(struct flight *flight, const struct reply *reply)
                   (place->base.number == 0 || place->base.number == own.created);
     if (exists)
         place->seen = reply->revision;
-    if (exists && place->base.number == 0)
-        is_own(&place->base, own.created);
-    if (request->what == ACQUIRE && request->exchange->hold->depth == 1) {
-        if (exists) {
-            is_placed(request, place, &before, reply->revision);
-            return;
-        }
-        if (place != NULL) { /* it was deleted: another one is created */
-            place->base.node[0] = '\0';
-            place->base.number = 0;
-            place->is_first = place->base.doubtful = false;
-        }
-        etcd_go(request);
-    } else if (request->what == LET_GO) {
-        if (exists)
-            etcd_go(request);
-        else
-            claim_is_gone(request, (struct place *)place, request->repeated);
-    } else {
+    if (request->what != ACQUIRE || request->exchange->hold->depth > 1)
         own_is_read(request, exists);
-    }
+    else if (exists && place->base.number != 0)
+        is_placed(request, place, &before, reply->revision);
+    else
+        is_created_or_not(flight, place, &own);
 }
 
 static void read_own(struct request *request, const struct etcd_place *place)
@@ -367,7 +336,7 @@ static void read_own(struct request *request, const struct etcd_place *place)
     struct body body;
     body_begin(&body);
     body_add(&body, "{\"success\":[");
-    add_own_range(&body, request);
+    add_own_range(&body, request, place);
     if (place->base.number != 0) {
         body_add(&body, ",");
         add_latest(&body, request, place->base.number - 1);
@@ -378,64 +347,49 @@ static void read_own(struct request *request, const struct etcd_place *place)
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
 
-/* The next one is this client's: it need not ask again. */
-static void first_is(struct queue *queue, const struct found *first, uint64_t revision)
+/* The holder's key is deleted. If this client's is the next, it need not ask again. */
+static void next_is_first(struct queue *queue, const char *node)
 {
-    struct etcd_place *place = (struct etcd_place *)place_of(queue, first->node);
-    char before[NODE_MAX];
-    if (place == NULL || place->base.number != first->created || place->base.leaving)
-        return;
-    place->is_first = true;
-    place->seen = revision;
-    strcpy(before, place->base.before);
-    if (before[0] != '\0')
-        session_node_is_gone(queue, before, 0);
+    struct place *place;
+    LIST_FOREACH(place, &queue->places, of_queue)
+        if (strcmp(place->before, node) == 0 && !place->leaving)
+            ((struct etcd_place *)place)->is_first = true;
 }
 
 static void is_deleted(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    struct queue *queue = request->queue;
-    struct place *place = place_of(queue, request->owner);
-    char path[PATH_MAX_BYTES];
-    struct found own = reply_found(reply, reply->succeeded ? -1 : 0, path_of(queue, path));
-    bool other = own.exists && own.lease == flight->etcd->lease && place != NULL;
+    struct etcd_place *place = etcd_place_of(request);
+    bool deleted = reply->outcome == ANSWERED && json_number(reply->json, "deleted") != 0;
+    bool is_known = reply->outcome == ANSWERED || reply->outcome == UNDELIVERED;
     request->repeated |= reply->outcome == UNANSWERED;
-    if (other)
-        is_own(place, own.created); /* it was created once more: that one is deleted next */
-    else if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
-        claim_forget(request, place);
-    if (reply->outcome == ANSWERED && reply->succeeded) {
-        struct found first = reply_found(reply, 1, path);
-        if (first.exists)
-            first_is(queue, &first, reply->revision);
-        session_node_is_gone(queue, request->owner, 0);
+    if (place != NULL && is_known && strcmp(place->name, flight->name) == 0)
+        place->deletes--;
+    if (deleted) {
+        if (place != NULL && place->is_first)
+            next_is_first(request->queue, flight->name);
+        session_node_is_gone(request->queue, flight->name, 0);
     }
-    if (!has_answer(flight, reply))
-        return;
-    if (other)
-        etcd_go(request);
-    else
-        claim_is_gone(request, place, reply->succeeded || request->repeated);
+    if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
+        claim_forget(request, &place->base);
+    if (has_answer(flight, reply))
+        claim_is_gone(request, &place->base, deleted || request->repeated);
 }
 
-/* The compare: a release that arrives late must not delete a key that was created after it. */
-static void delete_own(struct request *request, const struct etcd_place *place)
+/* It names a key that no other place has, as long as this is under way: see names.c. */
+static void delete_own(struct request *request, struct etcd_place *place)
 {
     char path[PATH_MAX_BYTES];
-    const struct key key = {path_of(request->queue, path), request->owner};
     struct body body;
     body_begin(&body);
-    body_add(&body, "{\"compare\":[");
-    body_compare(&body, key, "CREATE", place->base.number);
-    body_add(&body, "],\"success\":[{\"request_delete_range\":{");
-    body_key(&body, key);
-    body_add(&body, "}},{\"request_range\":{");
-    add_first(&body, request);
-    body_add(&body, "}}],\"failure\":[");
-    add_own_range(&body, request);
-    body_add(&body, "]}");
-    fly(request, "/v3/kv/txn", &body, is_deleted);
+    body_add(&body, "{");
+    body_key(&body, (struct key){path_of(request->queue, path), place->name});
+    body_add(&body, "}");
+    struct flight *flight = fly(request, "/v3/kv/deleterange", &body, is_deleted);
+    if (flight == NULL)
+        return;
+    strcpy(flight->name, place->name);
+    place->deletes++;
     if (request->exchange != NULL)
         request->exchange->sent_ns = request->sent_ns;
 }
@@ -445,18 +399,14 @@ static void let_go(struct request *request, struct etcd_place *place)
     struct etcd *etcd = etcd_of_request(request);
     if (!claim_lets_go(request, (struct place *)place))
         return;
-    if (place->base.number != 0) {
-        delete_own(request, place);
-        return;
-    }
-    if (!place->base.doubtful) {
+    if (place->base.number == 0 && !place->base.doubtful) {
         claim_is_gone(request, &place->base, true); /* it was never created */
         return;
     }
-    if (etcd->guard == place->guard)
+    if (place->base.number == 0 && etcd->guard == place->guard)
         etcd->guard = 0; /* or it could still be created */
-    if (lease_guards(etcd))
-        read_own(request, place);
+    if (place->base.number != 0 || lease_guards(etcd))
+        delete_own(request, place);
 }
 
 /* ---- Looking --------------------------------------------------------------------------------- */
@@ -497,7 +447,7 @@ static void is_looked_at(struct flight *flight, const struct reply *reply)
     if (first.exists) {
         look->holder.held = true;
         look->holder.ttl_ms = -1; /* as long as its lease */
-        snprintf(look->holder.owner, sizeof look->holder.owner, "%s", first.node);
+        json_bytes(reply_kv(reply, -1), "value", look->holder.owner, sizeof look->holder.owner);
     }
     if (request->what == BREAK && first.exists)
         break_first(request, &first);
@@ -507,11 +457,12 @@ static void is_looked_at(struct flight *flight, const struct reply *reply)
 
 static void look(struct request *request)
 {
+    char path[PATH_MAX_BYTES];
     struct body body;
     body_begin(&body);
     body_add(&body, "{");
-    add_first(&body, request);
-    body_add(&body, "}");
+    body_prefix(&body, (struct key){path_of(request->queue, path), ""});
+    body_add(&body, ",\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",\"limit\":\"1\"}");
     fly(request, "/v3/kv/range", &body, is_looked_at);
 }
 

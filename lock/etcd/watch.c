@@ -25,9 +25,18 @@ static struct key prefix_of(const struct queue *queue, char path[PATH_MAX_BYTES]
 
 /* ---- What it tells --------------------------------------------------------------------------- */
 
+static struct etcd_place *place_at(const struct queue *queue, const char *node)
+{
+    struct place *place;
+    LIST_FOREACH(place, &queue->places, of_queue)
+        if (strcmp(place->node, node) == 0)
+            break;
+    return (struct etcd_place *)place;
+}
+
 static void own_is_gone(struct queue *queue, const char *node, uint64_t revision)
 {
-    struct etcd_place *place = (struct etcd_place *)place_of(queue, node);
+    struct etcd_place *place = place_at(queue, node);
     if (place == NULL || place->base.holds || place->base.number >= revision)
         return;
     place->is_first = false; /* it asks again, and gets another place */

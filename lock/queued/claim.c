@@ -126,7 +126,7 @@ bool claim_is_granted(struct request *request, struct place *place)
 void claim_forget(struct request *request, struct place *place)
 {
     if (place != NULL)
-        place_free(place);
+        place_free(request->queue, place);
     session_look(request->queue->session); /* a new place of that owner may wait for it */
 }
 

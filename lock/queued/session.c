@@ -29,7 +29,7 @@ static void queue_free(struct queue *queue)
 {
     struct place *place;
     while ((place = LIST_FIRST(&queue->places)) != NULL)
-        place_free(place);
+        place_free(queue, place);
     if (queue->session->ops->free_queue != NULL)
         queue->session->ops->free_queue(queue);
     LIST_REMOVE(queue, of_session);
@@ -149,18 +149,20 @@ struct place *place_of(const struct queue *queue, const char *owner)
     return place;
 }
 
-void place_free(struct place *place)
+void place_free(struct queue *queue, struct place *place)
 {
+    if (queue->session->ops->free_place != NULL)
+        queue->session->ops->free_place(queue->session, place);
     LIST_REMOVE(place, of_queue);
     free(place);
 }
 
 /* Tells the core that the hold is lost; unless it does not watch the hold yet. */
-static void place_lose(const struct queue *queue, struct place *place)
+static void place_lose(struct queue *queue, struct place *place)
 {
     place->lost = true;
     if (queue->lock == NULL || timekeeper_lose_owner(queue->lock, place->owner))
-        place_free(place);
+        place_free(queue, place);
 }
 
 void place_leave(struct queue *queue, struct place *place)
@@ -238,7 +240,7 @@ void session_expired(struct session *session)
             if (place->holds)
                 place_lose(queue, place);
             else
-                place_free(place);
+                place_free(queue, place);
         }
         if (queue->lock == NULL)
             continue;
@@ -312,7 +314,7 @@ static int64_t look_at_place(struct queue *queue, struct place *place, int64_t n
 {
     if (place->lost) {
         if (now_ns >= place->until_ns)
-            place_free(place);
+            place_free(queue, place);
         else
             place_lose(queue, place);
         return now_ns + LOOK_AGAIN_NS;

@@ -84,8 +84,9 @@ struct session_ops {
     void (*go)(struct request *request);
     /* The thread that keeps the time must look. */
     void (*wake)(struct session *session);
-    /* Frees what the engine keeps of it. NULL: nothing. */
+    /* Free what the engine keeps of it. NULL: nothing. */
     void (*free_queue)(struct queue *queue);
+    void (*free_place)(struct session *session, struct place *place);
     /* The session's own request has ended. NULL: the engine does not care. */
     void (*has_ended)(struct request *request);
 };
@@ -157,7 +158,7 @@ void request_settle(struct request *request);
 
 /* With the mutex. */
 struct place *place_of(const struct queue *queue, const char *owner);
-void place_free(struct place *place);
+void place_free(struct queue *queue, struct place *place);
 /* With the mutex. Deletes its node. */
 void place_leave(struct queue *queue, struct place *place);
 

@@ -545,7 +545,7 @@ static void revisions_are_compacted(void **state)
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
 #define CREATE "\"create_revision\":\"0\""
-#define DELETE "request_delete_range"
+#define DELETE "/v3/kv/deleterange"
 
 static dlock_client *client_behind(struct proxy *proxy)
 {
@@ -590,7 +590,7 @@ static void a_create_is_late(void **state)
     proxy_free(proxy);
 }
 
-/* Late, it finds another owner's key: each release names its own. */
+/* Late, it finds no key: while it was under way, nobody else's had its name. */
 static void a_release_is_late(void **state)
 {
     (void)state;
