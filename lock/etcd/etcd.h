@@ -16,6 +16,7 @@
 
 #define RESPONSE_MAX (1024 * 1024) /* bytes of a reply, or of one line of a watch */
 #define TOKEN_MAX 4096
+#define HANDLES_KEPT 8
 #define AGAIN_NS (50 * NS_PER_MS) /* until what failed is tried again */
 
 struct etcd;
@@ -69,6 +70,8 @@ struct etcd {
     struct session base;
     struct etcd_url url;
     CURLM *multi;
+    CURL *idle[HANDLES_KEPT]; /* handles that no flight uses */
+    size_t idle_count;
     pthread_t thread;
     bool runs;
     /* Protected by the session's mutex. */

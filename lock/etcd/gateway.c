@@ -44,6 +44,15 @@ struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *bo
     return flight;
 }
 
+/* A handle that is used again is faster than a new one. */
+static void handle_leave(struct etcd *etcd, CURL *easy)
+{
+    if (etcd->idle_count < HANDLES_KEPT)
+        etcd->idle[etcd->idle_count++] = easy;
+    else
+        curl_easy_cleanup(easy);
+}
+
 static void flight_free(struct flight *flight)
 {
     struct etcd *etcd = flight->etcd;
@@ -51,7 +60,7 @@ static void flight_free(struct flight *flight)
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
         etcd->flying_count -= flight->line == NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
-        curl_easy_cleanup(flight->easy);
+        handle_leave(etcd, flight->easy);
     } else {
         TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
     }
@@ -156,11 +165,31 @@ static void set_tls(CURL *easy, const struct etcd_url *url)
     }
 }
 
+static CURL *handle_take(struct etcd *etcd)
+{
+    if (etcd->idle_count > 0)
+        return etcd->idle[--etcd->idle_count];
+    CURL *easy = curl_easy_init();
+    if (easy == NULL)
+        return NULL;
+    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(easy, CURLOPT_PROXY, "");
+    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* it waits for no look-up of a host */
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, send_once);
+    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    if (etcd->url.tls)
+        set_tls(easy, &etcd->url);
+    return easy;
+}
+
 /* With the mutex. False: out of memory. */
 static bool launch(struct flight *flight)
 {
     struct etcd *etcd = flight->etcd;
-    CURL *easy = curl_easy_init();
+    CURL *easy = handle_take(etcd);
     char url[512];
     if (easy == NULL)
         return false;
@@ -169,24 +198,14 @@ static bool launch(struct flight *flight)
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, flight->body);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* it waits for no look-up of a host */
-    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, send_once);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, flight);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, flight->error);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, flight);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, patience_ms(etcd));
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, flight->line != NULL ? 0L : patience_ms(etcd));
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    if (etcd->url.tls)
-        set_tls(easy, &etcd->url);
     if (curl_multi_add_handle(etcd->multi, easy) != CURLM_OK) {
-        curl_easy_cleanup(easy);
+        handle_leave(etcd, easy);
         return false;
     }
     TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
@@ -288,8 +307,9 @@ void etcd_is_back(struct etcd *etcd)
 void etcd_wake(struct session *session)
 {
     const struct etcd *etcd = etcd_of(session);
+    bool is_due = !session->looked; /* it has not looked since an earlier wake-up */
     session->looked = false;
-    if (etcd->runs && !pthread_equal(pthread_self(), etcd->thread))
+    if (!is_due && etcd->runs && !pthread_equal(pthread_self(), etcd->thread))
         curl_multi_wakeup(etcd->multi);
 }
 
@@ -351,6 +371,8 @@ static void close_all(struct etcd *etcd)
         if (!perform(etcd))
             rest(etcd, until_ns);
     end_flights(etcd, true);
+    while (etcd->idle_count > 0)
+        curl_easy_cleanup(etcd->idle[--etcd->idle_count]);
 }
 
 static void *fly(void *arg)
