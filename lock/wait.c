@@ -97,17 +97,33 @@ void wait_wake(struct dlock *lock, enum wake whom)
     }
 }
 
+/* Its turn has come, whatever it does now. */
+static void turn_has_come(struct wait *wait)
+{
+    if (wait->state == WAIT_SLEEPING) {
+        try_now(wait);
+    } else if (wait->state == WAIT_TRYING) {
+        wait->wakes_seen--; /* its answer may be older */
+    } else if (wait->state == WAIT_BEHIND) {
+        TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
+        wait->state = WAIT_OUTSIDE;
+        wait->until_ns = 0;
+        wait_due(wait);
+    }
+}
+
 void wait_wake_owner(struct dlock *lock, const char *owner)
 {
     struct wait *wait;
-    lock->queue.wakes++;
-    EACH_CONTENDING(wait, &lock->queue) {
-        if (wait->state != WAIT_SLEEPING || strcmp(wait->hold->owner, owner) != 0)
-            continue;
-        wait->woken = true;
-        try_now(wait);
+    TAILQ_FOREACH(wait, &lock->queue.waits, in_queue)
+        if (strcmp(wait->hold->owner, owner) == 0)
+            break;
+    if (wait == NULL) {
+        lock->queue.wakes++; /* it may be in an attempt outside the queue: that is repeated */
         return;
     }
+    wait->woken = true;
+    turn_has_come(wait);
 }
 
 void wait_look_in(struct dlock *lock, int64_t ms)
@@ -224,20 +240,9 @@ static bool is_for_owner(const struct wait *wait, const struct dlock_hold *hold)
 void wait_nest(const struct dlock_hold *hold)
 {
     struct wait *wait;
-    LIST_FOREACH(wait, owner_bucket(hold), by_owner) {
-        if (!is_for_owner(wait, hold))
-            continue;
-        if (wait->state == WAIT_SLEEPING) {
-            try_now(wait);
-        } else if (wait->state == WAIT_TRYING) {
-            wait->wakes_seen--; /* its answer may be older than the hold */
-        } else if (wait->state == WAIT_BEHIND) {
-            TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
-            wait->state = WAIT_OUTSIDE;
-            wait->until_ns = 0;
-            wait_due(wait);
-        }
-    }
+    LIST_FOREACH(wait, owner_bucket(hold), by_owner)
+        if (is_for_owner(wait, hold))
+            turn_has_come(wait);
 }
 
 /* ---- Handing the lock off -------------------------------------------------------------------- */

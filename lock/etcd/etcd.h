@@ -54,12 +54,14 @@ struct etcd_place {
     uint64_t seen;   /* the revision at which it was known to exist; 0: not known */
     uint64_t guard;  /* of its latest create */
     bool is_first;   /* nothing is before it */
+    bool alone;      /* its latest create wants an empty queue */
     bool again;      /* its latest create followed one that was not answered */
     int64_t held_ns; /* CLOCK_MONOTONIC: since when it holds */
 };
 
 struct etcd_queue {
     struct queue base;
+    bool is_empty;        /* nothing was before the latest key of this client */
     struct flight *watch; /* NULL: none */
     uint64_t heard;       /* all deletes up to this revision are known; 0: no watch was begun */
     int64_t wanted_ns;    /* CLOCK_MONOTONIC: when a place last needed the watch */
@@ -156,6 +158,9 @@ void name_give_back(struct session *session, struct place *base);
 /* With the mutex, on the client's thread. Begins and ends watches. Returns when to look again, on
  * CLOCK_MONOTONIC. */
 int64_t watches_go(struct etcd *etcd);
+/* With the mutex. A change of that number has deleted the node. If it was the first, and this
+ * client's like the next, then the next one need not ask again. */
+void etcd_first_is_gone(struct queue *queue, const char *node, uint64_t number);
 /* With the mutex. What the watch has told counts no longer: the queue is about to be freed, or the
  * client has another lease, perhaps of servers that have lost their data. */
 void watch_forget(struct queue *queue);

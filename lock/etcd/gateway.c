@@ -40,7 +40,7 @@ struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *bo
     flight->moves = etcd->moves;
     flight->sent_ns = boot_ns();
     TAILQ_INSERT_TAIL(&etcd->waiting, flight, of_etcd);
-    etcd_wake(&etcd->base);
+    session_look(&etcd->base);
     return flight;
 }
 
@@ -307,9 +307,7 @@ void etcd_is_back(struct etcd *etcd)
 void etcd_wake(struct session *session)
 {
     const struct etcd *etcd = etcd_of(session);
-    bool is_due = !session->looked; /* it has not looked since an earlier wake-up */
-    session->looked = false;
-    if (!is_due && etcd->runs && !pthread_equal(pthread_self(), etcd->thread))
+    if (etcd->runs && !pthread_equal(pthread_self(), etcd->thread))
         curl_multi_wakeup(etcd->multi);
 }
 

@@ -30,6 +30,11 @@ static struct etcd_place *etcd_place_of(const struct request *request)
     return (struct etcd_place *)place_of(request->queue, request->owner);
 }
 
+static struct etcd_queue *etcd_queue_of(const struct request *request)
+{
+    return (struct etcd_queue *)request->queue;
+}
+
 /* The request is under way, from here to `landed`. NULL: out of memory; it is begun again. */
 static struct flight *fly(struct request *request, const char *what, struct body *body,
                           void (*landed)(struct flight *flight, const struct reply *reply))
@@ -163,9 +168,8 @@ static void is_first(struct request *request, struct etcd_place *place)
 static void is_placed(struct request *request, struct etcd_place *place, const struct found *before,
                       uint64_t revision)
 {
-    const struct etcd_queue *queue = (const struct etcd_queue *)request->queue;
     place->seen = revision;
-    if (queue->heard > revision) {
+    if (etcd_queue_of(request)->heard > revision) {
         etcd_go(request); /* its end, or that of the one before, may have been told already */
     } else if (!before->exists) {
         is_first(request, place);
@@ -193,10 +197,10 @@ static void note_created(const struct flight *flight, const struct reply *reply,
         etcd->guard = 0; /* it can do nothing once the own key is written anew */
     if (reply->outcome == UNANSWERED || place == NULL || strcmp(place->name, flight->name) != 0)
         return;
-    if (reply->outcome != ANSWERED && place->guard == flight->guard && !place->again)
-        place->base.doubtful = false;
     if (reply->outcome == ANSWERED && reply->succeeded)
         is_own(place, reply->revision);
+    else if (place->guard == flight->guard && !place->again)
+        place->base.doubtful = false;
 }
 
 static void read_own(struct request *request, const struct etcd_place *place);
@@ -213,13 +217,30 @@ static void is_created(struct flight *flight, const struct reply *reply)
         etcd_go(request); /* its lease has ended meanwhile */
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
+        etcd_queue_of(request)->is_empty = !before.exists;
         is_placed(request, place, &before, reply->revision);
+    } else if (place->alone) {
+        etcd_queue_of(request)->is_empty = false;
+        etcd_go(request); /* it asks who is before it */
     } else {
         read_own(request, place);
     }
 }
 
-/* The latest key, just before the own one is created, is the one before it. */
+/* What must be so: there is no such key, or none at all in the queue. */
+static void add_compare(struct body *body, struct key key, bool alone)
+{
+    if (!alone) {
+        body_compare(body, key, "CREATE", 0);
+        return;
+    }
+    body_add(body, "{");
+    body_prefix(body, (struct key){key.path, ""});
+    body_add(body, ",\"target\":\"CREATE\",\"create_revision\":\"0\"}");
+}
+
+/* The latest key, just before the own one is created, is the one before it. As long as the queue
+ * was empty, it is faster to create the key only if it still is. */
 static void create(struct request *request, struct etcd_place *place)
 {
     struct etcd *etcd = etcd_of_request(request);
@@ -233,14 +254,18 @@ static void create(struct request *request, struct etcd_place *place)
     if (place->name[0] == '\0' && !name_take(etcd, place))
         return; /* once there is memory */
     const struct key key = {path_of(request->queue, path), place->name};
+    place->alone = etcd_queue_of(request)->is_empty;
     body_begin(&body);
     body_add(&body, "{\"compare\":[");
-    body_compare(&body, key, "CREATE", 0);
+    add_compare(&body, key, place->alone);
     body_add(&body, ",");
     body_compare(&body, guard, "MOD", etcd->guard);
     body_add(&body, "],\"success\":[");
-    add_latest(&body, request, 0);
-    body_add(&body, ",{\"request_put\":{");
+    if (!place->alone) {
+        add_latest(&body, request, 0);
+        body_add(&body, ",");
+    }
+    body_add(&body, "{\"request_put\":{");
     body_key(&body, key);
     body_add(&body, ",");
     body_value(&body, request->owner);
@@ -347,15 +372,6 @@ static void read_own(struct request *request, const struct etcd_place *place)
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
 
-/* The holder's key is deleted. If this client's is the next, it need not ask again. */
-static void next_is_first(struct queue *queue, const char *node)
-{
-    struct place *place;
-    LIST_FOREACH(place, &queue->places, of_queue)
-        if (strcmp(place->before, node) == 0 && !place->leaving)
-            ((struct etcd_place *)place)->is_first = true;
-}
-
 static void is_deleted(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
@@ -366,8 +382,7 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
     if (place != NULL && is_known && strcmp(place->name, flight->name) == 0)
         place->deletes--;
     if (deleted) {
-        if (place != NULL && place->is_first)
-            next_is_first(request->queue, flight->name);
+        etcd_first_is_gone(request->queue, flight->name, UINT64_MAX);
         session_node_is_gone(request->queue, flight->name, 0);
     }
     if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))

@@ -34,6 +34,17 @@ static struct etcd_place *place_at(const struct queue *queue, const char *node)
     return (struct etcd_place *)place;
 }
 
+void etcd_first_is_gone(struct queue *queue, const char *node, uint64_t number)
+{
+    const struct etcd_place *first = place_at(queue, node);
+    struct place *place;
+    if (first == NULL || !first->is_first || first->base.number >= number)
+        return;
+    LIST_FOREACH(place, &queue->places, of_queue)
+        if (strcmp(place->before, node) == 0 && !place->leaving)
+            ((struct etcd_place *)place)->is_first = true;
+}
+
 static void own_is_gone(struct queue *queue, const char *node, uint64_t revision)
 {
     struct etcd_place *place = place_at(queue, node);
@@ -59,6 +70,7 @@ static void take_event(struct etcd_queue *queue, const cJSON *event)
     json_node(kv, prefix_of(&queue->base, path).path, node, sizeof node);
     if (revision > queue->heard)
         queue->heard = revision;
+    etcd_first_is_gone(&queue->base, node, revision);
     own_is_gone(&queue->base, node, revision);
     session_node_is_gone(&queue->base, node, revision);
 }

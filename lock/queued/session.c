@@ -124,8 +124,10 @@ void session_unlock(struct session *session)
 
 void session_look(struct session *session)
 {
+    bool was_woken = !session->looked; /* and has not looked since */
     session->looked = false;
-    session->ops->wake(session);
+    if (!was_woken)
+        session->ops->wake(session);
 }
 
 void request_begins(struct request *request, int64_t begins_ns, int64_t ends_ns)
