@@ -254,7 +254,9 @@ static void create(struct request *request, struct etcd_place *place)
     if (place->name[0] == '\0' && !name_take(etcd, place))
         return; /* once there is memory */
     const struct key key = {path_of(request->queue, path), place->name};
-    place->alone = etcd_queue_of(request)->is_empty;
+    place->alone = etcd_queue_of(request)->is_empty &&
+                   LIST_FIRST(&request->queue->places) == &place->base &&
+                   LIST_NEXT(&place->base, of_queue) == NULL;
     body_begin(&body);
     body_add(&body, "{\"compare\":[");
     add_compare(&body, key, place->alone);
@@ -377,9 +379,8 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
     struct request *request = flight->request;
     struct etcd_place *place = etcd_place_of(request);
     bool deleted = reply->outcome == ANSWERED && json_number(reply->json, "deleted") != 0;
-    bool is_known = reply->outcome == ANSWERED || reply->outcome == UNDELIVERED;
     request->repeated |= reply->outcome == UNANSWERED;
-    if (place != NULL && is_known && strcmp(place->name, flight->name) == 0)
+    if (place != NULL && reply->outcome != UNANSWERED && strcmp(place->name, flight->name) == 0)
         place->deletes--;
     if (deleted) {
         etcd_first_is_gone(request->queue, flight->name, UINT64_MAX);
