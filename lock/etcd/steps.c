@@ -30,18 +30,25 @@ static struct etcd_place *etcd_place_of(const struct request *request)
     return (struct etcd_place *)place_of(request->queue, request->owner);
 }
 
-/* The request is under way, from here to `landed`. */
-static void fly(struct request *request, const char *what, struct body *body,
-                void (*landed)(struct flight *flight, const struct reply *reply))
+/* The request is under way, from here to `landed`. NULL: it is begun again. */
+static struct flight *fly(struct request *request, const char *what, struct body *body,
+                          void (*landed)(struct flight *flight, const struct reply *reply))
 {
     struct flight *flight = flight_begin(etcd_of_request(request), what, body, landed);
     if (flight == NULL)
-        return; /* it is begun again */
+        return NULL;
     flight->request = request;
     flight->was_sent = request->sent;
     request->sent_ns = flight->sent_ns;
     request->sent = true;
     request->in_flight++;
+    return flight;
+}
+
+/* It was asked under a lease that has ended: the owner's place is not the one of then. */
+static bool is_outdated(const struct flight *flight)
+{
+    return flight->lease != flight->etcd->lease;
 }
 
 static void refused(struct request *request, const struct reply *reply)
@@ -108,6 +115,10 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
     char text[sizeof session->identity.text];
     if (!has_answer(flight, reply))
         return;
+    if (is_outdated(flight)) { /* of data that may be lost since */
+        etcd_go(request);
+        return;
+    }
     if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) ||
         text[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED,
@@ -218,7 +229,7 @@ static void note_created(const struct flight *flight, const struct reply *reply,
     char path[PATH_MAX_BYTES];
     if (reply->outcome == UNANSWERED && flight->guard == etcd->guard)
         etcd->guard = 0; /* it can do nothing once the own key is written anew */
-    if (reply->outcome == UNANSWERED || place == NULL)
+    if (reply->outcome == UNANSWERED || place == NULL || is_outdated(flight))
         return;
     if (place->guard == flight->guard && (reply->outcome == ANSWERED || !place->again))
         place->base.doubtful = false;
@@ -257,8 +268,8 @@ static void is_created(struct flight *flight, const struct reply *reply)
     note_created(flight, reply, place);
     if (!has_answer(flight, reply))
         return;
-    if (place == NULL) {
-        etcd_go(request); /* its lease has ended meanwhile */
+    if (place == NULL || is_outdated(flight)) {
+        etcd_go(request);
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         is_placed(request, place, &before, reply->revision);
@@ -333,6 +344,10 @@ static void is_read(struct flight *flight, const struct reply *reply)
     char path[PATH_MAX_BYTES];
     if (!has_answer(flight, reply))
         return;
+    if (is_outdated(flight)) {
+        etcd_go(request);
+        return;
+    }
     struct found own = reply_found(reply, 0, path_of(request->queue, path));
     struct found before = reply_found(reply, 1, path);
     bool exists = own.exists && own.lease == flight->etcd->lease && place != NULL &&
@@ -392,11 +407,19 @@ static void first_is(struct queue *queue, const struct found *first, uint64_t re
         session_node_is_gone(queue, before, 0);
 }
 
+/* The place whose key the flight deletes. The owner may have another one by now. */
+static struct place *deleted_place(const struct flight *flight)
+{
+    struct place *place = place_of(flight->request->queue, flight->request->owner);
+    bool same = place != NULL && (place->leaving || place->number == flight->number);
+    return same && !is_outdated(flight) ? place : NULL;
+}
+
 static void is_deleted(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
     struct queue *queue = request->queue;
-    struct place *place = place_of(queue, request->owner);
+    struct place *place = deleted_place(flight);
     char path[PATH_MAX_BYTES];
     struct found own = reply_found(reply, reply->succeeded ? -1 : 0, path_of(queue, path));
     bool other = own.exists && own.lease == flight->etcd->lease && place != NULL;
@@ -435,7 +458,9 @@ static void delete_own(struct request *request, const struct etcd_place *place)
     body_add(&body, "}}],\"failure\":[");
     add_own_range(&body, request);
     body_add(&body, "]}");
-    fly(request, "/v3/kv/txn", &body, is_deleted);
+    struct flight *flight = fly(request, "/v3/kv/txn", &body, is_deleted);
+    if (flight != NULL)
+        flight->number = place->base.number;
     if (request->exchange != NULL)
         request->exchange->sent_ns = request->sent_ns;
 }

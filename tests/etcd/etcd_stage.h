@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An etcd server that all tests of one program share, and clients of it.
+ */
+#ifndef TESTS_ETCD_STAGE_H
+#define TESTS_ETCD_STAGE_H
+
+#include "calls.h"
+#include "proxy.h"
+#include "dlock_etcd.h"
+#include "etcd.h"
+#include "etcd_server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOCK "lock:{a/b}"
+#define QUEUE "/dlock/locks/lock:{a%2Fb}"
+/* Parts of requests. */
+#define CREATE "\"create_revision\":\"0\""
+#define DELETE "request_delete_range"
+
+static struct etcd_server *etcd;
+
+static inline int set_up(void **state)
+{
+    (void)state;
+    etcd = etcd_server_start(NULL);
+    return 0;
+}
+
+static inline int tear_down(void **state)
+{
+    (void)state;
+    etcd_server_free(etcd);
+    return 0;
+}
+
+static inline dlock_client *client_at(const char *url, struct dlock_options options)
+{
+    if (options.ttl_ms == 0)
+        options.ttl_ms = 30000;
+    options.engine = dlock_etcd();
+    return client_of(url, options);
+}
+
+static inline dlock_client *client_here(struct dlock_options options)
+{
+    return client_at(etcd_server_url(etcd), options);
+}
+
+static inline int proxy_port(const struct proxy *proxy)
+{
+    return atoi(strrchr(proxy_url(proxy), ':') + 1);
+}
+
+static inline dlock_client *client_behind(const struct proxy *proxy, struct dlock_options options)
+{
+    char url[64];
+    snprintf(url, sizeof url, "etcd://127.0.0.1:%d", proxy_port(proxy));
+    return client_at(url, options);
+}
+
+static inline dlock *lock_at(dlock_client *client)
+{
+    dlock *lock;
+    assert_status(dlock_open(client, NULL, LOCK, &lock), OK);
+    return lock;
+}
+
+static inline void leave(dlock_client *client, dlock *lock)
+{
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+/* How many keys are in the lock's queue. */
+static inline int places_at(void)
+{
+    const char *said = etcd_server_ask(etcd, "/v3/kv/range",
+                                       "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}",
+                                       base64(QUEUE "/"), base64(QUEUE "0"));
+    const char *count = strstr(said, "\"count\":\"");
+    return count != NULL ? atoi(count + strlen("\"count\":\"")) : 0;
+}
+
+static inline bool is_free(dlock *lock)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    assert_status(dlock_inspect(lock, &holder), OK);
+    return !holder.held;
+}
+
+/* Deletes all keys of the queue by hand. The revision of that. */
+static inline uint64_t empty_queue(void)
+{
+    const char *said =
+        etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
+                        base64(QUEUE "/"), base64(QUEUE "0"));
+    const char *revision = strstr(said, "\"revision\":\"");
+    assert_non_null(revision);
+    return strtoull(revision + strlen("\"revision\":\""), NULL, 10);
+}
+
+static inline void revoke_lease(uint64_t lease)
+{
+    etcd_server_ask(etcd, "/v3/lease/revoke", "{\"ID\":\"%llu\"}", (unsigned long long)lease);
+}
+
+/* A server where the user `ann` may only read and write below the path. */
+static inline void allow(struct etcd_server *server)
+{
+    etcd_server_ask(server, "/v3/auth/user/add", "{\"name\":\"root\",\"password\":\"r\"}");
+    etcd_server_ask(server, "/v3/auth/role/add", "{\"name\":\"root\"}");
+    etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"root\",\"role\":\"root\"}");
+    etcd_server_ask(server, "/v3/auth/user/add", "{\"name\":\"ann\",\"password\":\"p@ss\"}");
+    etcd_server_ask(server, "/v3/auth/role/add", "{\"name\":\"locker\"}");
+    etcd_server_ask(server, "/v3/auth/role/grant",
+                    "{\"name\":\"locker\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"%s\","
+                    "\"range_end\":\"%s\"}}",
+                    base64("/dlock/"), base64("/dlock0"));
+    etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"ann\",\"role\":\"locker\"}");
+    etcd_server_ask(server, "/v3/auth/enable", "{}");
+}
+
+/* ---- What a client knows --------------------------------------------------------------------- */
+
+static inline struct etcd *inside(dlock_client *client)
+{
+    return etcd_of(session_of(client));
+}
+
+static inline uint64_t moves_of(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    pthread_mutex_lock(&in->base.mutex);
+    uint64_t moves = in->moves;
+    pthread_mutex_unlock(&in->base.mutex);
+    return moves;
+}
+
+/* Whether the lock's watch has begun at the servers. */
+static inline bool is_watched(dlock_client *client, dlock *lock)
+{
+    const struct etcd_queue *queue = lock->engine_state;
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    bool watched = queue->watch != NULL && queue->watch->answered;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return watched;
+}
+
+static inline uint64_t heard_of(dlock_client *client, dlock *lock)
+{
+    const struct etcd_queue *queue = lock->engine_state;
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    uint64_t heard = queue->heard;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return heard;
+}
+
+#endif
