@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FLIGHTS_MAX 64 /* under way at a time, without watches */
+#define FLIGHTS_MAX 64 /* under way at a time, without watches and the lease's own */
 #define CONNECTIONS_KEPT 64
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
@@ -53,7 +53,7 @@ static void flight_free(struct flight *flight)
     struct etcd *etcd = flight->etcd;
     if (flight->easy != NULL) {
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
-        etcd->flying_count -= flight->line == NULL;
+        etcd->flying_count -= flight->request != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         curl_easy_cleanup(flight->easy);
     } else {
@@ -233,7 +233,7 @@ static bool launch(struct flight *flight)
     flight->easy = easy;
     flight->moves = etcd->moves;
     flight->logins = etcd->logins;
-    etcd->flying_count += flight->line == NULL;
+    etcd->flying_count += flight->request != NULL;
     etcd->base.commands++;
     return true;
 }
@@ -244,8 +244,8 @@ static bool launch_all(struct etcd *etcd)
     struct flight *flight, *next;
     for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
         next = TAILQ_NEXT(flight, of_etcd);
-        if (flight->line == NULL && etcd->flying_count >= FLIGHTS_MAX)
-            continue;
+        if (flight->request != NULL && etcd->flying_count >= FLIGHTS_MAX)
+            continue; /* those of the lease must not wait for them */
         if (!launch(flight))
             return false;
     }

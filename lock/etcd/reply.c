@@ -4,6 +4,7 @@
  */
 #include "reply.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,9 @@ void reply_none(struct reply *reply, enum outcome outcome, const char *why)
 {
     *reply = (struct reply){.outcome = outcome};
     snprintf(reply->why, sizeof reply->why, "%s", why);
+    for (char *at = reply->why; *at != '\0'; at++) /* it becomes a part of lines in logs */
+        if (iscntrl((unsigned char)*at))
+            *at = ' ';
 }
 
 /* {"code":5,"message":".."}; in a stream {"error":{"grpc_code":14,"message":".."}}. */

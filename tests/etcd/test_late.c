@@ -18,8 +18,8 @@
 #define PUT "/v3/kv/put"
 #define LOGIN "/v3/auth/authenticate"
 #define LOOK_TEXT "/v3/kv/range HTTP/1.1"
-#define BAD_TOKEN "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}"
 
+static struct etcd_server *guarded_etcd;
 static const struct dlock_options lasting = {.ttl_ms = LONG_MS};
 
 /* ---- A thread that looks at the lock --------------------------------------------------------- */
@@ -173,13 +173,29 @@ static void the_end_of_a_key_is_told_before_its_create(void **state)
     proxy_free(near);
 }
 
+/* Another answer to the next request that contains the text. */
+static void answer(struct proxy *proxy, const char *text, const char *status, const char *body)
+{
+    char bytes[512];
+    int size = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s",
+                        status, strlen(body), body);
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, text, bytes, (size_t)size);
+}
+
 static void answer_bad_token(struct proxy *proxy, const char *text)
 {
-    char bytes[256];
-    int size = snprintf(bytes, sizeof bytes,
-                        "HTTP/1.1 401 Unauthorized\r\nContent-Length: %zu\r\n\r\n" BAD_TOKEN,
-                        strlen(BAD_TOKEN));
-    proxy_plan(proxy, PROXY_REPLACE_REPLY, text, bytes, (size_t)size);
+    answer(proxy, text, "401 Unauthorized",
+           "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}");
+}
+
+/* A server that asks for a login. */
+static struct etcd_server *guarded(void)
+{
+    if (guarded_etcd == NULL) {
+        guarded_etcd = etcd_server_start(NULL);
+        allow(guarded_etcd);
+    }
+    return guarded_etcd;
 }
 
 static dlock_client *ann_behind(const struct proxy *proxy, struct dlock_options options)
@@ -194,11 +210,9 @@ static dlock_client *ann_behind(const struct proxy *proxy, struct dlock_options 
 static void a_second_create_is_refused(void **state)
 {
     (void)state;
-    struct etcd_server *server = etcd_server_start(NULL);
-    struct proxy *far = proxy_start_to(etcd_server_port(server));
+    struct proxy *far = proxy_start_to(etcd_server_port(guarded()));
     struct proxy *near = proxy_start_to(proxy_port(far));
     struct started once = {0};
-    allow(server);
     dlock_client *client =
         ann_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
                                                 .connect_timeout_ms = 500,
@@ -221,7 +235,6 @@ static void a_second_create_is_refused(void **state)
     leave(client, lock);
     proxy_free(near);
     proxy_free(far);
-    etcd_server_free(server);
 }
 
 /* ---- Logins ---------------------------------------------------------------------------------- */
@@ -230,11 +243,9 @@ static void a_second_create_is_refused(void **state)
 static void a_token_is_refused_late(void **state)
 {
     (void)state;
-    struct etcd_server *server = etcd_server_start(NULL);
-    struct proxy *far = proxy_start_to(etcd_server_port(server));
+    struct proxy *far = proxy_start_to(etcd_server_port(guarded()));
     struct proxy *near = proxy_start_to(proxy_port(far));
     struct looker looker;
-    allow(server);
     dlock_client *client = ann_behind(near, lasting);
     dlock *lock = lock_at(client);
     assert_status(dlock_release(acquired(lock), NULL), OK);
@@ -249,7 +260,62 @@ static void a_token_is_refused_late(void **state)
     leave(client, lock);
     proxy_free(near);
     proxy_free(far);
-    etcd_server_free(server);
+}
+
+/* A login costs the server much: there is one a second at most. */
+static void each_token_is_refused(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(guarded()));
+    struct started once = {0};
+    int64_t began_ms = clock_ms();
+    dlock_client *client = ann_behind(proxy, (struct dlock_options){.connect_timeout_ms = 1500});
+    dlock *lock = lock_at(client);
+    answer_bad_token(proxy, PUT);
+    start(lock, waiting(0), &once);
+    while (atomic_load(&once.answers) == 0) {
+        if (proxy_done(proxy))
+            answer_bad_token(proxy, PUT);
+        short_pause();
+    }
+    assert_int_equal(once.status, DLOCK_UNREACHABLE);
+    assert_says(once.error, "invalid auth token");
+    assert_in_range(proxy_requests(proxy, LOGIN), 1, 2 + (clock_ms() - began_ms) / 1000);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* It would be a part of each request's head. */
+static void a_token_with_a_line_break(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(guarded()));
+    dlock_client *client = ann_behind(proxy, lasting);
+    dlock *lock = lock_at(client);
+    answer(proxy, LOGIN, "200 OK", "{\"header\":{},\"token\":\"a\\r\\nX-Evil: 1\"}");
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_int_equal(proxy_requests(proxy, "X-Evil"), 0);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* ---- Grants ---------------------------------------------------------------------------------- */
+
+static void a_grant_of_nothing(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"{\"header\":{},\"ID\":\"5\"}",
+                                       "{\"header\":{},\"TTL\":\"5\"}"};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+        dlock_client *client = client_behind(proxy, lasting);
+        dlock *lock = lock_at(client);
+        answer(proxy, GRANT, "200 OK", said[i]);
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+        assert_int_equal(proxy_requests(proxy, GRANT), 2);
+        leave(client, lock);
+        proxy_free(proxy);
+    }
 }
 
 /* ---- Watches --------------------------------------------------------------------------------- */
@@ -410,6 +476,13 @@ static void behind_at_home_and_first_at_the_servers(void **state)
     proxy_free(near);
 }
 
+static int end_all(void **state)
+{
+    if (guarded_etcd != NULL)
+        etcd_server_free(guarded_etcd);
+    return tear_down(state);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +492,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_end_of_a_key_is_told_before_its_create),
         cmocka_unit_test(a_second_create_is_refused),
         cmocka_unit_test(a_token_is_refused_late),
+        cmocka_unit_test(each_token_is_refused),
+        cmocka_unit_test(a_token_with_a_line_break),
+        cmocka_unit_test(a_grant_of_nothing),
         cmocka_unit_test(a_watch_is_cut),
         cmocka_unit_test(its_servers_go_back),
         cmocka_unit_test(its_servers_go_back_and_on),
@@ -426,5 +502,5 @@ int main(int argc, char **argv)
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("etcd_late", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("etcd_late", tests, set_up, end_all);
 }

@@ -18,6 +18,7 @@
 
 #define CONNECT_MS 3000 /* less than a member is waited for otherwise */
 #define REVOKE "/v3/lease/revoke"
+#define BEAT "/v3/lease/keepalive"
 
 /* Of two members, with these ports. The first one is asked first. */
 static dlock_client *client_of_two(int first, int second, struct dlock_options options)
@@ -196,6 +197,51 @@ static void no_descriptor_is_inherited(void **state)
     leave(client, lock);
 }
 
+/* ---- Many requests --------------------------------------------------------------------------- */
+
+static void *extend(void *arg)
+{
+    must(dlock_extend(arg) == DLOCK_OK);
+    return NULL;
+}
+
+/* While as many requests are under way as may be, and more wait, the lease is kept alive. */
+static void a_keep_alive_overtakes(void **state)
+{
+    enum { CROWD = 100, UNDER_WAY = 64 };
+    (void)state;
+    _Atomic int over = 0;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
+    dlock *locks[CROWD];
+    struct started *crowd = crowd_new(CROWD, true, &over);
+    for (int i = 0; i < CROWD; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        assert_status(dlock_open(client, NULL, name, &locks[i]), OK);
+    }
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    size_t creates = proxy_requests(proxy, CREATE), beats = proxy_requests(proxy, BEAT);
+    etcd_server_pause(etcd);
+    for (int i = 0; i < CROWD; i++)
+        start(locks[i], waiting(PATIENCE_MS), &crowd[i]);
+    eventually(proxy_requests(proxy, CREATE) - creates == UNDER_WAY);
+    pthread_t thread = thread_start(extend, hold);
+    eventually(proxy_requests(proxy, BEAT) > beats);
+    assert_int_equal(proxy_requests(proxy, CREATE) - creates, UNDER_WAY);
+    etcd_server_resume(etcd);
+    thread_wait(thread);
+    eventually(atomic_load(&over) == CROWD);
+    crowd_answered(crowd, CROWD, DLOCK_OK);
+    free(crowd);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (int i = 0; i < CROWD; i++)
+        dlock_close(locks[i]);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
 /* ---- While curl works ------------------------------------------------------------------------ */
 
 /* Once this client has had a request, and has none any more, curl is stopped. */
@@ -273,6 +319,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_address_is_said),
         cmocka_unit_test(no_descriptor_is_left),
         cmocka_unit_test(no_descriptor_is_inherited),
+        cmocka_unit_test(a_keep_alive_overtakes),
         cmocka_unit_test(asked_while_curl_works),
     };
     if (argc > 1)
