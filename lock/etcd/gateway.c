@@ -297,18 +297,9 @@ static void check_revision(struct flight *flight, struct reply *reply)
         if (flight->lease == lease && reply->revision > etcd->revision)
             etcd->revision = reply->revision;
     } else {
-        reply_free(reply);
-        reply_none(reply, UNANSWERED, "the servers have gone back to an earlier state");
         lease_revoke(etcd, lease);
-        lease_is_gone(etcd, lease, reply->why);
+        lease_is_gone(etcd, lease, "the servers have gone back to an earlier state");
     }
-}
-
-/* Whether the next member is to be asked instead. A watch needs a socket more than requests do. */
-static bool has_failed(const struct flight *flight, const struct reply *reply)
-{
-    return (reply->outcome == UNANSWERED || reply->outcome == UNDELIVERED) &&
-           !(flight->no_socket && flight->line != NULL);
 }
 
 /* With the mutex. */
@@ -321,7 +312,7 @@ static void land(struct flight *flight, CURLcode code)
     if (reply.outcome == TOKEN_BAD && etcd->url.user == NULL)
         reply.outcome = REFUSED;
     check_revision(flight, &reply);
-    if (has_failed(flight, &reply))
+    if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
         etcd_move(etcd, flight->moves, reply.why);
     if (reply.outcome == TOKEN_BAD)
         lease_token_is_bad(etcd, flight, reply.why);

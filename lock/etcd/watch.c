@@ -145,7 +145,7 @@ static void has_ended(struct flight *flight, const struct reply *reply)
     struct etcd_queue *queue = flight->queue;
     if (queue == NULL)
         return;
-    is_over(flight, reply->outcome == REFUSED || flight->no_socket ? REFUSED_AGAIN_NS : AGAIN_NS);
+    is_over(flight, reply->outcome == REFUSED ? REFUSED_AGAIN_NS : AGAIN_NS);
     if (flight->got_size > RESPONSE_MAX / 2) /* a line that was too long */
         look_anew(queue);
 }

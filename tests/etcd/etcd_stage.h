@@ -8,7 +8,7 @@
 #include "calls.h"
 #include "proxy.h"
 #include "dlock_etcd.h"
-#include "etcd.h"
+#include "etcd_engine.h"
 #include "etcd_server.h"
 
 #include <stdlib.h>
@@ -121,41 +121,6 @@ static inline void allow(struct etcd_server *server)
                     base64("/dlock/"), base64("/dlock0"));
     etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"ann\",\"role\":\"locker\"}");
     etcd_server_ask(server, "/v3/auth/enable", "{}");
-}
-
-/* ---- What a client knows --------------------------------------------------------------------- */
-
-static inline struct etcd *inside(dlock_client *client)
-{
-    return etcd_of(session_of(client));
-}
-
-static inline uint64_t moves_of(dlock_client *client)
-{
-    struct etcd *in = inside(client);
-    pthread_mutex_lock(&in->base.mutex);
-    uint64_t moves = in->moves;
-    pthread_mutex_unlock(&in->base.mutex);
-    return moves;
-}
-
-/* Whether the lock's watch has begun at the servers. */
-static inline bool is_watched(dlock_client *client, dlock *lock)
-{
-    const struct etcd_queue *queue = lock->engine_state;
-    pthread_mutex_lock(&inside(client)->base.mutex);
-    bool watched = queue->watch != NULL && queue->watch->answered;
-    pthread_mutex_unlock(&inside(client)->base.mutex);
-    return watched;
-}
-
-static inline uint64_t heard_of(dlock_client *client, dlock *lock)
-{
-    const struct etcd_queue *queue = lock->engine_state;
-    pthread_mutex_lock(&inside(client)->base.mutex);
-    uint64_t heard = queue->heard;
-    pthread_mutex_unlock(&inside(client)->base.mutex);
-    return heard;
 }
 
 #endif

@@ -4,8 +4,8 @@
  * that go back to an earlier state. Between the client and etcd are one or two proxies: the near
  * one is the client's.
  */
-#include "background.h"
 #include "child.h"
+#include "etcd_inside.h"
 #include "etcd_stage.h"
 #include "must.h"
 #include "record.h"
@@ -230,7 +230,7 @@ static void a_second_create_is_refused(void **state)
     started_answered(&once);
     assert_int_equal(once.status, DLOCK_UNKNOWN);
     proxy_let_go(near);
-    eventually(kept_in_the_background(client) == 0);
+    eventually(cleanups_of(client) == 0);
     assert_true(is_free(lock));
     leave(client, lock);
     proxy_free(near);
@@ -440,7 +440,7 @@ static void behind_at_home_and_first_at_the_servers(void **state)
     struct started theirs = {0}, contender = {0}, first = {0}, behind = {0};
     dlock_hold *hold = acquired_by(lock, 7);
     char own[NODE_MAX + sizeof QUEUE];
-    snprintf(own, sizeof own, QUEUE "/%s", dlock_owner(hold));
+    snprintf(own, sizeof own, "%s/%s", QUEUE, dlock_owner(hold));
     start(others, waiting(PATIENCE_MS), &theirs);
     eventually(places_at() == 2);
     start(lock, waiting(PATIENCE_MS), &contender);
@@ -459,7 +459,7 @@ static void behind_at_home_and_first_at_the_servers(void **state)
     struct dlock_hold *contends = NULL;
     pthread_mutex_lock(&client->loop.mutex);
     contends = (struct dlock_hold *)(uintptr_t)TAILQ_FIRST(&lock->queue.waits)->hold;
-    snprintf(own, sizeof own, QUEUE "/%s", contends->owner);
+    snprintf(own, sizeof own, "%s/%s", QUEUE, contends->owner);
     pthread_mutex_unlock(&client->loop.mutex);
     etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\"}", base64(own));
     eventually(places_at() == 3); /* it took another place, the last one */
