@@ -16,7 +16,7 @@
 
 #define RESPONSE_MAX (1024 * 1024) /* bytes of a reply, or of one line of a watch */
 #define TOKEN_MAX 4096
-#define AGAIN_NS (50 * NS_PER_MS)  /* until what failed is tried again */
+#define AGAIN_NS (50 * NS_PER_MS) /* until what failed is tried again */
 #define REFUSED_AGAIN_NS NS_PER_S /* until what was refused is */
 
 struct etcd;

@@ -177,8 +177,8 @@ static void the_end_of_a_key_is_told_before_its_create(void **state)
 static void answer(struct proxy *proxy, const char *text, const char *status, const char *body)
 {
     char bytes[512];
-    int size = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s",
-                        status, strlen(body), body);
+    int size = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
+                        strlen(body), body);
     proxy_plan(proxy, PROXY_REPLACE_REPLY, text, bytes, (size_t)size);
 }
 
@@ -213,10 +213,9 @@ static void a_second_create_is_refused(void **state)
     struct proxy *far = proxy_start_to(etcd_server_port(guarded()));
     struct proxy *near = proxy_start_to(proxy_port(far));
     struct started once = {0};
-    dlock_client *client =
-        ann_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
-                                                .connect_timeout_ms = 500,
-                                                .command_timeout_ms = 1250});
+    dlock_client *client = ann_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                   .connect_timeout_ms = 500,
+                                                                   .command_timeout_ms = 1250});
     dlock *lock = lock_at(client);
     assert_status(dlock_release(acquired(lock), NULL), OK);
     proxy_plan(near, PROXY_HOLD_REQUEST, PUT, NULL, 0);
@@ -328,9 +327,9 @@ static void a_watch_is_cut(void **state)
     struct proxy *near = proxy_start_to(etcd_server_port(etcd));
     struct record *record = record_new();
     dlock_client *other = client_here(lasting);
-    dlock_client *client = client_behind(
-        near, (struct dlock_options){
-                  .ttl_ms = LONG_MS, .on_event = record_event, .on_event_arg = record});
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .on_event = record_event,
+                                                                      .on_event_arg = record});
     dlock *others = lock_at(other), *lock = lock_at(client);
     dlock_hold *hold = acquired(others);
     struct started next = {0};
@@ -385,9 +384,9 @@ static void its_servers_go_back_and_on(void **state)
     (void)state;
     struct proxy *near = proxy_start_to(etcd_server_port(etcd));
     struct record *record = record_new();
-    dlock_client *client = client_behind(
-        near, (struct dlock_options){
-                  .ttl_ms = LONG_MS, .on_event = record_event, .on_event_arg = record});
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .on_event = record_event,
+                                                                      .on_event_arg = record});
     dlock *lock = lock_at(client);
     assert_status(dlock_release(acquired(lock), NULL), OK);
     etcd_server_save(etcd);

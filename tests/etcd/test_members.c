@@ -49,8 +49,8 @@ static void not_all_begin_with_the_first(void **state)
 static void connects_past(int port)
 {
     dlock_hold *hold;
-    dlock_client *client = client_of_two(
-        port, etcd_server_port(etcd), (struct dlock_options){.connect_timeout_ms = CONNECT_MS});
+    dlock_client *client = client_of_two(port, etcd_server_port(etcd),
+                                         (struct dlock_options){.connect_timeout_ms = CONNECT_MS});
     dlock *lock = lock_at(client);
     assert_status(tried(lock, &hold), OK);
     assert_status(dlock_release(hold, NULL), OK);
@@ -291,14 +291,10 @@ static void asked_while_curl_works(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(not_all_begin_with_the_first),
-        cmocka_unit_test(the_first_drops_packets),
-        cmocka_unit_test(the_first_is_frozen),
-        cmocka_unit_test(a_member_does_not_revoke),
-        cmocka_unit_test(no_address_is_said),
-        cmocka_unit_test(no_descriptor_is_left),
-        cmocka_unit_test(no_descriptor_is_inherited),
-        cmocka_unit_test(a_keep_alive_overtakes),
+        cmocka_unit_test(not_all_begin_with_the_first), cmocka_unit_test(the_first_drops_packets),
+        cmocka_unit_test(the_first_is_frozen),          cmocka_unit_test(a_member_does_not_revoke),
+        cmocka_unit_test(no_address_is_said),           cmocka_unit_test(no_descriptor_is_left),
+        cmocka_unit_test(no_descriptor_is_inherited),   cmocka_unit_test(a_keep_alive_overtakes),
         cmocka_unit_test(asked_while_curl_works),
     };
     if (argc > 1)

@@ -143,7 +143,8 @@ static void what_replies_mean(void **state)
         {404, "404 page not found", REFUSED},
         {408, "<html>Request Timeout</html>", UNANSWERED},
         {429, "", UNANSWERED},
-        {503, "{\"code\":14,\"message\":\"etcdserver: rpc not supported for learner\"}", UNANSWERED},
+        {503, "{\"code\":14,\"message\":\"etcdserver: rpc not supported for learner\"}",
+         UNANSWERED},
         {502, "<html>", UNANSWERED},
         {200, "", UNANSWERED},
         {200, "[]", UNANSWERED},
@@ -182,7 +183,8 @@ static void what_a_reply_found(void **state)
 static void what_no_server_should_say(void **state)
 {
     (void)state;
-    cJSON *json = cJSON_Parse("{\"a\":\"-1\",\"b\":1e300,\"c\":-5,\"d\":[],\"e\":\"\",\"f\":\"7x\",\"g\":7}");
+    cJSON *json =
+        cJSON_Parse("{\"a\":\"-1\",\"b\":1e300,\"c\":-5,\"d\":[],\"e\":\"\",\"f\":\"7x\",\"g\":7}");
     const uint64_t right[] = {0, 0, 0, 0, 0, 7, 7};
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
         const char name[] = {(char)('a' + i), '\0'};

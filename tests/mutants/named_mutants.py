@@ -538,7 +538,7 @@ OF_ENSEMBLES = [
     ("a create that was refused ends the doubt of an earlier one", "lock/etcd/steps.c",
      "(reply->outcome == ANSWERED || !place->again)", "true", "etcd_late", "a_second_create_is_refused"),
     ("a token is dropped for an earlier one's refusal", "lock/etcd/lease.c",
-     "    if (flight->logins == etcd->logins)\n", "", "etcd_late", "a_token_is_refused_late"),
+     "flight->logins == etcd->logins", "flight->logins <= etcd->logins", "etcd_late", "a_token_is_refused_late"),
     ("the end of an idle watch is a member's failure", "lock/etcd/gateway.c",
      "reply_none(reply, ENDED, ", "reply_none(reply, UNANSWERED, ", "etcd_late", "a_watch_is_cut"),
     ("a watch begins with now", "lock/etcd/watch.c",
