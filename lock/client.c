@@ -176,9 +176,9 @@ dlock_status dlock_client_open(const struct dlock_options *options, dlock_client
     if (!completions_init(&made->completions, made->options.own_loop))
         status = fail(DLOCK_NO_MEMORY, "no memory or descriptor is left");
     if (status == DLOCK_OK)
-        status = open_engine(made);
+        status = make_id(made->id); /* an engine may choose a server by it */
     if (status == DLOCK_OK)
-        status = make_id(made->id);
+        status = open_engine(made);
     if (status == DLOCK_OK)
         status = timekeeper_start(&made->timekeeper, made);
     if (status != DLOCK_OK) {

@@ -7,6 +7,7 @@
 #include "client.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOK_MS 50  /* how often a waiting thread checks its cancel, and COME_MS */
@@ -21,6 +22,13 @@ uint64_t owner_thread(void)
     if (mine == 0)
         mine = atomic_fetch_add(&last, 1) + 1;
     return mine;
+}
+
+uint64_t owner_number(const char *name)
+{
+    const char *colon = strrchr(name, ':');
+    return colon != NULL && (colon[1] == 't' || colon[1] == 'x') ? strtoull(colon + 2, NULL, 10)
+                                                                 : 0;
 }
 
 static void set_name(struct dlock_hold *hold)

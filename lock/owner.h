@@ -20,6 +20,9 @@
 /* The calling thread's number. The numbers grow, and none is used twice. */
 uint64_t owner_thread(void);
 
+/* The number of a named owner, from a hold's name; 0: the owner has none. */
+uint64_t owner_number(const char *name);
+
 /* Numbers the acquisition, and names the hold, before the first attempt. */
 void owner_name(struct dlock_hold *hold, uint64_t owner_id);
 

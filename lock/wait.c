@@ -25,6 +25,11 @@ static size_t contenders_max(const struct dlock *lock)
     return lock->ops->contend == CONTEND_EACH ? lock->client->options.contenders : 1;
 }
 
+static bool contends_with_each(const struct wait *wait)
+{
+    return wait->lock->ops->contend == CONTEND_EACH;
+}
+
 static int cancel_fd(const struct wait *wait)
 {
     return wait->cancel != NULL ? wait->cancel->fd : -1;
@@ -97,35 +102,6 @@ void wait_wake(struct dlock *lock, enum wake whom)
     }
 }
 
-/* Its turn has come, whatever it does now. */
-static void turn_has_come(struct wait *wait)
-{
-    if (wait->state == WAIT_SLEEPING) {
-        try_now(wait);
-    } else if (wait->state == WAIT_TRYING) {
-        wait->wakes_seen--; /* its answer may be older */
-    } else if (wait->state == WAIT_BEHIND) {
-        TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
-        wait->state = WAIT_OUTSIDE;
-        wait->until_ns = 0;
-        wait_due(wait);
-    }
-}
-
-void wait_wake_owner(struct dlock *lock, const char *owner)
-{
-    struct wait *wait;
-    TAILQ_FOREACH(wait, &lock->queue.waits, in_queue)
-        if (strcmp(wait->hold->owner, owner) == 0)
-            break;
-    if (wait == NULL) {
-        lock->queue.wakes++; /* it may be in an attempt outside the queue: that is repeated */
-        return;
-    }
-    wait->woken = true;
-    turn_has_come(wait);
-}
-
 void wait_look_in(struct dlock *lock, int64_t ms)
 {
     struct wait *wait;
@@ -147,12 +123,17 @@ void wait_released(struct dlock *lock)
 
 /* ---- The wait queue -------------------------------------------------------------------------- */
 
-/* The hash bucket of the waiters of that owner. As cancel_bucket in loop.c. */
+/* The hash bucket of the waiters of the owner with that number. As cancel_bucket in loop.c. */
+static struct waits *number_bucket(const struct dlock *lock, uint64_t number)
+{
+    uint32_t address = (uint32_t)((uintptr_t)lock / sizeof(max_align_t));
+    uint32_t hash = (address ^ (uint32_t)number) * 2654435761U;
+    return &loop_of(lock)->by_owner[hash >> (32 - OWNER_BITS)];
+}
+
 static struct waits *owner_bucket(const struct dlock_hold *hold)
 {
-    uint32_t lock = (uint32_t)((uintptr_t)hold->lock / sizeof(max_align_t));
-    uint32_t hash = (lock ^ (uint32_t)hold->number) * 2654435761U;
-    return &loop_of(hold->lock)->by_owner[hash >> (32 - OWNER_BITS)];
+    return number_bucket(hold->lock, hold->number);
 }
 
 /* True: it is a contender at once; false: it stands behind the contenders. */
@@ -237,6 +218,52 @@ static bool is_for_owner(const struct wait *wait, const struct dlock_hold *hold)
     return wait->hold != hold && wait->lock == hold->lock && owner_is_same(wait->hold, hold);
 }
 
+/* Its turn has come, whatever it does now. */
+static void turn_has_come(struct wait *wait)
+{
+    if (wait->state == WAIT_SLEEPING) {
+        try_now(wait);
+    } else if (wait->state == WAIT_TRYING) {
+        wait->wakes_seen--; /* its answer may be older */
+    } else if (wait->state == WAIT_BEHIND) { /* it leaves the queue, and tries at once */
+        TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
+        wait->state = WAIT_OUTSIDE;
+        wait->until_ns = 0;
+        wait_due(wait);
+    }
+}
+
+/* A waiter that tried while its owner had the lock, and did not get it after that, may be behind
+ * the contenders, and before them at the servers. */
+static struct wait *find_behind(const struct dlock *lock, const char *owner)
+{
+    uint64_t number = owner_number(owner);
+    struct wait *wait;
+    if (number == 0)
+        return NULL;
+    LIST_FOREACH(wait, number_bucket(lock, number), by_owner)
+        if (wait->lock == lock && wait->state == WAIT_BEHIND &&
+            strcmp(wait->hold->owner, owner) == 0)
+            return wait;
+    return NULL;
+}
+
+void wait_wake_owner(struct dlock *lock, const char *owner)
+{
+    struct wait *wait;
+    EACH_CONTENDING(wait, &lock->queue)
+        if (strcmp(wait->hold->owner, owner) == 0)
+            break;
+    if (wait != NULL && wait->state == WAIT_BEHIND)
+        wait = find_behind(lock, owner);
+    if (wait == NULL) {
+        lock->queue.wakes++; /* it may try outside the queue: attempts that are under way count not */
+        return;
+    }
+    wait->woken = true;
+    turn_has_come(wait);
+}
+
 void wait_nest(const struct dlock_hold *hold)
 {
     struct wait *wait;
@@ -316,6 +343,7 @@ enum wait_next wait_begin(struct wait *wait)
         return NEXT_TRY;
     pthread_mutex_lock(&loop->mutex);
     wait->state = WAIT_OUTSIDE; /* perhaps WAIT_GIVEN, with a lock lost since */
+    wait->wakes_seen = wait->lock->queue.wakes;
     enum wait_next next = wait->cancelled    ? NEXT_CANCELLED
                           : wait_nests(wait) ? NEXT_TRY
                                              : begin_queued(wait);
@@ -408,6 +436,8 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
         next = NEXT_CANCELLED;
     else if (now_ns >= wait->deadline_ns)
         next = NEXT_TIMED_OUT;
+    else if (wait->state == WAIT_OUTSIDE && !nested && left_ns == 0 && contends_with_each(wait))
+        next = NEXT_TRY; /* that may have been its own wake-up */
     else if (wait->state == WAIT_OUTSIDE && !nested && !enqueue(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (left_ns == 0)

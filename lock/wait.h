@@ -114,7 +114,7 @@ enum wake {
 };
 /* The mutex is held. Wakes waiters that sleep at the lock. */
 void wait_wake(struct dlock *lock, enum wake whom) EXPORTED_AS(wait_wake);
-/* The same for the waiter whose hold has that owner. */
+/* The same for the waiter whose hold has that owner, also if it waits behind the contenders. */
 void wait_wake_owner(struct dlock *lock, const char *owner) EXPORTED_AS(wait_wake_owner);
 /* The mutex is held. One waiter that sleeps and wants the lock alone tries after `ms` at the
  * latest. */

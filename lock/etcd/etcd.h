@@ -18,6 +18,7 @@
 #define TOKEN_MAX 4096
 #define HANDLES_KEPT 8
 #define AGAIN_NS (50 * NS_PER_MS) /* until what failed is tried again */
+#define REFUSED_AGAIN_NS NS_PER_S /* until what was refused is */
 
 struct etcd;
 
@@ -35,14 +36,17 @@ struct flight {
     bool was_sent;            /* its request had been sent before */
     bool was_begun;           /* libcurl has begun to send it */
     bool over;                /* its end is to come, without a reply */
+    bool answered;            /* a watch: it has begun */
+    bool no_socket;           /* this process has no descriptor left for it */
     uint64_t lease, guard;    /* the client's, when it began */
-    uint64_t moves;           /* likewise: etcd.moves */
+    uint64_t moves, logins;   /* likewise: etcd.moves, etcd.logins */
+    uint64_t least;           /* likewise: etcd.revision */
+    size_t member;            /* that is asked, from 0 */
     int64_t sent_ns;          /* CLOCK_BOOTTIME, before it was sent */
     CURL *easy;               /* NULL: not begun */
     struct curl_slist *headers;
     char *got;
     size_t got_size, got_room;
-    char error[CURL_ERROR_SIZE];
     TAILQ_ENTRY(flight) of_etcd;
 };
 
@@ -64,6 +68,7 @@ struct etcd_queue {
     bool is_empty;        /* nothing was before the latest key of this client */
     struct flight *watch; /* NULL: none */
     uint64_t heard;       /* all deletes up to this revision are known; 0: no watch was begun */
+    bool broke;           /* a watch has ended, and no other one has begun since */
     int64_t wanted_ns;    /* CLOCK_MONOTONIC: when a place last needed the watch */
     int64_t again_ns;     /* CLOCK_MONOTONIC: a watch begins no earlier */
 };
@@ -79,11 +84,15 @@ struct etcd {
     /* Protected by the session's mutex. */
     TAILQ_HEAD(, flight) waiting; /* flights that are not begun */
     TAILQ_HEAD(, flight) flying;
-    size_t flying_count;   /* without watches */
+    size_t flying_count;   /* those of requests */
     size_t endpoint;       /* the member that is asked */
     uint64_t moves;        /* counts changes of it */
     size_t failures;       /* endpoints that failed, one after another */
+    bool patient;          /* all failed, and none has answered since */
     char token[TOKEN_MAX]; /* of the login; "": none */
+    uint64_t logins;       /* counts its changes */
+    int64_t login_ns;      /* CLOCK_MONOTONIC: the next login comes no earlier */
+    uint64_t revision;     /* of the store, as is known under this lease */
     uint64_t lease;        /* 0: none */
     struct lease_proof proof;
     unsigned char *slots; /* those that are taken: one byte each */
@@ -139,9 +148,11 @@ static inline bool lease_lets_in(const struct etcd *etcd)
 bool lease_guards(struct etcd *etcd);
 /* With the mutex. A linearizable request that was sent then was answered. */
 void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struct reply *reply);
+/* With the mutex. The servers do not take the flight's token. */
+void lease_token_is_bad(struct etcd *etcd, const struct flight *flight, const char *why);
 /* With the mutex. The servers say that the lease is gone. */
 void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why);
-/* With the mutex. Revokes it. */
+/* With the mutex. Revokes it. NULL: out of memory. */
 struct flight *lease_revoke(struct etcd *etcd, uint64_t lease);
 /* The client's own key. */
 struct key lease_own_key(const struct etcd *etcd, char path[PATH_MAX_BYTES]);

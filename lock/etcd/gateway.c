@@ -8,16 +8,20 @@
 
 #include "thread.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-#define FLIGHTS_MAX 64 /* under way at a time, without watches */
+#define FLIGHTS_MAX 64 /* under way at a time, without watches and the lease's own */
 #define CONNECTIONS_KEPT 64
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
 #define PATIENCES_PER_LEASE 3
 #define CLOSE_MS 1000 /* for the lease's end, when the client is closed */
+#define HASTE 2       /* a member has this part of the time, if another one may answer */
 #define POLL_MS_MOST 60000
+#define KV "/v3/kv/" /* begins the paths of linearizable requests */
 
 /* ---- Flights --------------------------------------------------------------------------------- */
 
@@ -37,7 +41,7 @@ struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *bo
     flight->landed = landed;
     flight->lease = etcd->lease;
     flight->guard = etcd->guard;
-    flight->moves = etcd->moves;
+    flight->least = etcd->revision;
     flight->sent_ns = boot_ns();
     TAILQ_INSERT_TAIL(&etcd->waiting, flight, of_etcd);
     session_look(&etcd->base);
@@ -58,7 +62,7 @@ static void flight_free(struct flight *flight)
     struct etcd *etcd = flight->etcd;
     if (flight->easy != NULL) {
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
-        etcd->flying_count -= flight->line == NULL;
+        etcd->flying_count -= flight->request != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         handle_leave(etcd, flight->easy);
     } else {
@@ -124,13 +128,34 @@ static int send_once(void *arg, char *address, char *own, int port, int own_port
     return CURL_PREREQFUNC_OK;
 }
 
+/* One silent member must not use up the time in which the client is to be connected, or closed. If
+ * all of them were too slow for that, each has its whole time. */
+static bool is_hasty(const struct etcd *etcd)
+{
+    return etcd->url.endpoint_count > 1 &&
+           (etcd->base.stop || (!etcd->base.connected && !etcd->patient));
+}
+
+static long hasty_ms(const struct etcd *etcd, int64_t ms, int64_t most_ms)
+{
+    return (long)max_ns(1, min_ns(ms, is_hasty(etcd) ? most_ms / HASTE : most_ms));
+}
+
 static long patience_ms(const struct etcd *etcd)
 {
     int64_t ms = etcd->base.granted_ms / PATIENCES_PER_LEASE;
     if (etcd->base.granted_ms == 0 || ms > PATIENCE_MOST_MS)
         ms = PATIENCE_MOST_MS;
     ms = max_ns(ms, PATIENCE_LEAST_MS);
-    return (long)(etcd->base.stop ? min_ns(ms, CLOSE_MS) : ms);
+    if (etcd->base.stop)
+        return hasty_ms(etcd, ms, CLOSE_MS);
+    return is_hasty(etcd) ? hasty_ms(etcd, ms, etcd->base.client->options.connect_timeout_ms)
+                          : (long)ms;
+}
+
+static long connect_ms(const struct etcd *etcd)
+{
+    return hasty_ms(etcd, patience_ms(etcd), etcd->base.client->options.connect_timeout_ms);
 }
 
 static struct curl_slist *header(struct curl_slist *list, const char *text)
@@ -165,6 +190,16 @@ static void set_tls(CURL *easy, const struct etcd_url *url)
     }
 }
 
+/* No program that this process starts inherits it. */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct flight *flight = arg;
+    (void)purpose;
+    int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    flight->no_socket = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    return fd >= 0 ? fd : CURL_SOCKET_BAD;
+}
+
 static CURL *handle_take(struct etcd *etcd)
 {
     if (etcd->idle_count > 0)
@@ -178,6 +213,7 @@ static CURL *handle_take(struct etcd *etcd)
     curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L); /* it waits for no look-up of a host */
     curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, send_once);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
     if (etcd->url.tls)
@@ -195,42 +231,61 @@ static bool launch(struct flight *flight)
         return false;
     snprintf(url, sizeof url, "%s%s", etcd->url.endpoints[etcd->endpoint], flight->what);
     set_headers(flight);
+    flight->member = etcd->endpoint;
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, flight->body);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
     curl_easy_setopt(easy, CURLOPT_PREREQDATA, flight);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, flight->error);
+    curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, flight);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, flight);
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, patience_ms(etcd));
+    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_ms(etcd));
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, flight->line != NULL ? 0L : patience_ms(etcd));
     if (curl_multi_add_handle(etcd->multi, easy) != CURLM_OK) {
         handle_leave(etcd, easy);
+        curl_slist_free_all(flight->headers);
+        flight->headers = NULL;
         return false;
     }
     TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
     TAILQ_INSERT_TAIL(&etcd->flying, flight, of_etcd);
     flight->easy = easy;
     flight->moves = etcd->moves;
-    etcd->flying_count += flight->line == NULL;
+    flight->logins = etcd->logins;
+    etcd->flying_count += flight->request != NULL;
     etcd->base.commands++;
     return true;
 }
 
-/* With the mutex. */
-static void launch_all(struct etcd *etcd)
+/* With the mutex. False: out of memory. */
+static bool launch_all(struct etcd *etcd)
 {
     struct flight *flight, *next;
     for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
         next = TAILQ_NEXT(flight, of_etcd);
-        if (flight->line == NULL && etcd->flying_count >= FLIGHTS_MAX)
-            continue;
+        if (flight->request != NULL && etcd->flying_count >= FLIGHTS_MAX)
+            continue; /* those of the lease must not wait for them */
         if (!launch(flight))
-            return; /* once there is memory */
+            return false;
     }
+    return true;
 }
 
 /* ---- Their ends ------------------------------------------------------------------------------ */
+
+/* Never with an address: other people than the application's may read it. */
+static void not_answered(const struct flight *flight, const char *what, struct reply *reply)
+{
+    const size_t count = flight->etcd->url.endpoint_count;
+    char why[WHY_MAX];
+    if (flight->no_socket)
+        what = "no descriptor is left";
+    if (count > 1)
+        snprintf(why, sizeof why, "server %zu of %zu: %s", flight->member + 1, count, what);
+    else
+        snprintf(why, sizeof why, "%s", what);
+    reply_none(reply, flight->was_begun ? UNANSWERED : UNDELIVERED, why);
+}
 
 static void read_reply(struct flight *flight, CURLcode code, struct reply *reply)
 {
@@ -238,11 +293,32 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
     curl_easy_getinfo(flight->easy, CURLINFO_RESPONSE_CODE, &http);
     curl_easy_getinfo(flight->easy, CURLINFO_NUM_CONNECTS, &connects);
     flight->etcd->base.connects += (uint64_t)connects;
-    if (code == CURLE_OK)
+    if (flight->answered && (code != CURLE_OK || flight->got_size == 0))
+        reply_none(reply, ENDED, "the watch has ended");
+    else if (code == CURLE_OK)
         reply_read(reply, http, flight->got != NULL ? flight->got : "", flight->got_size);
     else
-        reply_none(reply, flight->was_begun ? UNANSWERED : UNDELIVERED,
-                   flight->error[0] != '\0' ? flight->error : curl_easy_strerror(code));
+        not_answered(flight, curl_easy_strerror(code), reply);
+}
+
+/* Later answers tell of no earlier revision, unless the servers were restored from a copy of their
+ * data. Keys that the client knows of may be gone then, and the lease lives on. */
+static void check_revision(struct flight *flight, struct reply *reply)
+{
+    struct etcd *etcd = flight->etcd;
+    const uint64_t lease = etcd->lease;
+    if (reply->outcome != ANSWERED || strncmp(flight->what, KV, strlen(KV)) != 0)
+        return;
+    if (reply->revision == 0) {
+        reply_free(reply);
+        not_answered(flight, "an answer without a revision", reply);
+    } else if (flight->lease != lease || reply->revision >= flight->least) {
+        if (flight->lease == lease && reply->revision > etcd->revision)
+            etcd->revision = reply->revision;
+    } else {
+        lease_revoke(etcd, lease);
+        lease_is_gone(etcd, lease, "the servers have gone back to an earlier state");
+    }
 }
 
 /* With the mutex. */
@@ -254,12 +330,11 @@ static void land(struct flight *flight, CURLcode code)
     read_reply(flight, code, &reply);
     if (reply.outcome == TOKEN_BAD && etcd->url.user == NULL)
         reply.outcome = REFUSED;
+    check_revision(flight, &reply);
     if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
         etcd_move(etcd, flight->moves, reply.why);
-    if (reply.outcome == TOKEN_BAD) {
-        etcd->token[0] = '\0';
-        etcd->again_ns = mono_ns() + AGAIN_NS;
-    }
+    if (reply.outcome == TOKEN_BAD)
+        lease_token_is_bad(etcd, flight, reply.why);
     if (reply.outcome == LEASE_GONE)
         lease_is_gone(etcd, flight->lease, reply.why);
     if (request != NULL) {
@@ -284,6 +359,7 @@ void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
     if (++etcd->failures < etcd->url.endpoint_count)
         return;
     etcd->failures = 0;
+    etcd->patient = true;
     etcd->again_ns = mono_ns() + AGAIN_NS;
     if (session->connected)
         session_tell(session, true, why);
@@ -294,10 +370,11 @@ void etcd_is_back(struct etcd *etcd)
 {
     struct session *session = &etcd->base;
     etcd->failures = 0;
+    etcd->patient = false;
+    session->trouble[0] = '\0';
     if (session->connected || etcd->lease == 0) /* it was asked under a lease that has ended */
         return;
     session->connected = true;
-    session->trouble[0] = '\0';
     session_tell(session, false, "connected");
     session_look(session);
 }
@@ -352,23 +429,25 @@ static void rest(struct etcd *etcd, int64_t until_ns)
 {
     struct session *session = &etcd->base;
     int64_t ms = until_ns == INT64_MAX ? POLL_MS_MOST : (until_ns - mono_ns()) / NS_PER_MS + 1;
-    session->looks_ns = until_ns;
     session_unlock(session);
     if (ms > 0)
         curl_multi_poll(etcd->multi, NULL, 0, (int)min_ns(ms, POLL_MS_MOST), NULL);
     pthread_mutex_lock(&session->mutex);
 }
 
+/* Each member is asked once, until one answers. */
 static void close_all(struct etcd *etcd)
 {
     int64_t until_ns = mono_deadline_ns(CLOSE_MS);
-    const struct flight *last = etcd->lease != 0 ? lease_revoke(etcd, etcd->lease) : NULL;
-    if (last != NULL)
-        launch_all(etcd);
-    while (last != NULL && etcd->lease != 0 && mono_ns() < until_ns)
-        if (!perform(etcd))
-            rest(etcd, until_ns);
     end_flights(etcd, true);
+    for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {
+        if (lease_revoke(etcd, etcd->lease) == NULL || !launch_all(etcd))
+            break;
+        while (!TAILQ_EMPTY(&etcd->flying) && mono_ns() < until_ns)
+            if (!perform(etcd))
+                rest(etcd, until_ns);
+        end_flights(etcd, true);
+    }
     while (etcd->idle_count > 0)
         curl_easy_cleanup(etcd->idle[--etcd->idle_count]);
 }
@@ -383,7 +462,9 @@ static void *fly(void *arg)
         int64_t until_ns = min_ns(lease_go(etcd), watches_go(etcd));
         until_ns = min_ns(until_ns, session_look_at_all(session));
         end_flights(etcd, false);
-        launch_all(etcd);
+        if (!launch_all(etcd))
+            until_ns = min_ns(until_ns, mono_ns() + AGAIN_NS);
+        session->looks_ns = until_ns; /* before others may ask */
         /* What is there is looked at first: curl_multi_poll does not return for it. */
         bool ended = perform(etcd);
         if (!ended && session->looked && !session->stop)

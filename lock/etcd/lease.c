@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define BEATS_PER_LEASE 6
-#define REFUSED_AGAIN_NS NS_PER_S
+#define LOGIN_AGAIN_NS NS_PER_S /* a password is checked at some cost */
 
 struct key lease_own_key(const struct etcd *etcd, char path[PATH_MAX_BYTES])
 {
@@ -68,11 +68,35 @@ static bool has_landed(struct etcd *etcd, const struct reply *reply)
     return reply->outcome == ANSWERED;
 }
 
+/* It becomes a part of a header. */
+static bool is_token(const char *text)
+{
+    size_t size = 0;
+    while (text[size] > ' ' && text[size] <= '~')
+        size++;
+    return size > 0 && size < TOKEN_MAX && text[size] == '\0';
+}
+
 static void has_token(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
-    if (has_landed(etcd, reply))
-        snprintf(etcd->token, sizeof etcd->token, "%s", json_text(reply->json, "token"));
+    if (!has_landed(etcd, reply))
+        return;
+    const char *token = json_text(reply->json, "token");
+    if (!is_token(token)) {
+        etcd_move(etcd, flight->moves, "the answer to the login has no token");
+        return;
+    }
+    strcpy(etcd->token, token);
+    etcd->logins++;
+}
+
+/* A later flight may have shown that already, and another token may be there. */
+void lease_token_is_bad(struct etcd *etcd, const struct flight *flight, const char *why)
+{
+    snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s", why);
+    if (flight->logins == etcd->logins)
+        etcd->token[0] = '\0';
 }
 
 static struct flight *authenticate(struct etcd *etcd)
@@ -84,6 +108,7 @@ static struct flight *authenticate(struct etcd *etcd)
     body_add(&body, ",\"password\":");
     body_quote(&body, etcd->url.password);
     body_add(&body, "}");
+    etcd->login_ns = mono_ns() + LOGIN_AGAIN_NS;
     return flight_begin(etcd, "/v3/auth/authenticate", &body, has_token);
 }
 
@@ -94,10 +119,15 @@ static void is_granted(struct flight *flight, const struct reply *reply)
     struct queue *queue;
     if (!has_landed(etcd, reply))
         return;
-    etcd->lease = json_number(reply->json, "ID");
-    session->granted_ms = (int64_t)json_number(reply->json, "TTL") * 1000;
+    const uint64_t lease = json_number(reply->json, "ID"), ttl_s = json_number(reply->json, "TTL");
+    if (lease == 0 || ttl_s == 0) {
+        etcd_move(etcd, flight->moves, "the answer to the grant has no lease");
+        return;
+    }
+    etcd->lease = lease;
+    session->granted_ms = ttl_s < TTL_MS_MOST / 1000 ? (int64_t)ttl_s * 1000 : TTL_MS_MOST;
     session->identity.text[0] = '\0';
-    etcd->guard = 0;
+    etcd->guard = etcd->revision = 0;
     LIST_FOREACH(queue, &session->queues, of_session) /* its servers may have lost their data */
         watch_forget(queue);
     etcd->beat_ns = flight->sent_ns;
@@ -160,8 +190,7 @@ static struct flight *keep_alive(struct etcd *etcd)
 static void is_revoked(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
-    (void)reply;
-    if (flight->lease == etcd->lease)
+    if (flight->lease == etcd->lease && reply->outcome == ANSWERED)
         etcd->lease = 0;
 }
 
@@ -224,7 +253,10 @@ int64_t lease_go(struct etcd *etcd)
         return INT64_MAX;
     if (mono_ns() < etcd->again_ns)
         return etcd->again_ns;
-    if (etcd->url.user != NULL && etcd->token[0] == '\0')
+    const bool needs_login = etcd->url.user != NULL && etcd->token[0] == '\0';
+    if (needs_login && mono_ns() < etcd->login_ns)
+        return etcd->login_ns;
+    if (needs_login)
         flight = authenticate(etcd);
     else if (etcd->lease == 0)
         flight = grant(etcd);

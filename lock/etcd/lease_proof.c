@@ -21,6 +21,8 @@ void lease_proof_begin(struct lease_proof *proof, int64_t sent_ns)
 void lease_proof_renewed(struct lease_proof *proof, int64_t sent_ns, int64_t now_ns,
                          struct answerer by)
 {
+    if (by.member == 0 || by.term == 0)
+        return;
     if (proof->renewal_count == RENEWALS_MAX)
         forget(proof, 1);
     proof->renewals[proof->renewal_count++] = (struct lease_renewal){sent_ns, now_ns, by};

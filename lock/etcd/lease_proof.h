@@ -34,7 +34,8 @@ struct lease_proof {
 
 /* A lease was granted. The request was sent at sent_ns. */
 void lease_proof_begin(struct lease_proof *proof, int64_t sent_ns);
-/* A keep-alive that was sent at sent_ns was answered now, with a time to live. */
+/* A keep-alive that was sent at sent_ns was answered now, with a time to live. If the answer does
+ * not say by whom, it counts for nothing. */
 void lease_proof_renewed(struct lease_proof *proof, int64_t sent_ns, int64_t now_ns,
                          struct answerer by);
 /* A linearizable request that was sent at sent_ns was answered. True: counts_ns is later than

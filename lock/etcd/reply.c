@@ -4,6 +4,7 @@
  */
 #include "reply.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,11 @@ enum {
 uint64_t json_number(const cJSON *json, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
-    if (cJSON_IsString(item))
-        return strtoull(item->valuestring, NULL, 10);
-    return cJSON_IsNumber(item) && item->valuedouble > 0 ? (uint64_t)item->valuedouble : 0;
+    if (cJSON_IsString(item)) /* strtoull would take "-1", too */
+        return item->valuestring[0] != '-' ? strtoull(item->valuestring, NULL, 10) : 0;
+    return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 0x1p63
+               ? (uint64_t)item->valuedouble
+               : 0;
 }
 
 const char *json_text(const cJSON *json, const char *name)
@@ -107,6 +110,9 @@ void reply_none(struct reply *reply, enum outcome outcome, const char *why)
 {
     *reply = (struct reply){.outcome = outcome};
     snprintf(reply->why, sizeof reply->why, "%s", why);
+    for (char *at = reply->why; *at != '\0'; at++) /* it becomes a part of lines in logs */
+        if (iscntrl((unsigned char)*at))
+            *at = ' ';
 }
 
 /* {"code":5,"message":".."}; in a stream {"error":{"grpc_code":14,"message":".."}}. */
@@ -117,6 +123,14 @@ static void read_error(struct reply *reply, const cJSON *json)
     const char *message = json_text(from, "message");
     int code = (int)json_number(from, cJSON_IsObject(error) ? "grpc_code" : "code");
     reply_none(reply, outcome_of(code, message), message);
+}
+
+/* Without a word of etcd's: something between, perhaps, whose time or patience was over. */
+static bool is_refusal(long http)
+{
+    enum { REQUEST_TIMEOUT = 408, TOO_EARLY = 425, TOO_MANY_REQUESTS = 429 };
+    return http >= 400 && http < 500 && http != REQUEST_TIMEOUT && http != TOO_EARLY &&
+           http != TOO_MANY_REQUESTS;
 }
 
 void reply_read(struct reply *reply, long http, const char *text, size_t size)
@@ -141,7 +155,7 @@ void reply_read(struct reply *reply, long http, const char *text, size_t size)
         read_error(reply, whole);
     } else {
         snprintf(why, sizeof why, "HTTP %ld, and no JSON of etcd's", http);
-        reply_none(reply, http >= 400 && http < 500 ? REFUSED : UNANSWERED, why);
+        reply_none(reply, is_refusal(http) ? REFUSED : UNANSWERED, why);
     }
     cJSON_Delete(whole);
 }

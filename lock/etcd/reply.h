@@ -21,6 +21,7 @@ enum outcome {
     REFUSED,     /* not carried out, and not at another member either */
     UNANSWERED,  /* it may have been carried out, or may be later */
     UNDELIVERED, /* it was not sent */
+    ENDED,       /* a watch that had begun: nobody is to blame */
 };
 
 struct reply {

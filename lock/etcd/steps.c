@@ -50,6 +50,12 @@ static struct flight *fly(struct request *request, const char *what, struct body
     return flight;
 }
 
+/* It was asked under a lease that has ended: the owner's place is not the one of then. */
+static bool is_outdated(const struct flight *flight)
+{
+    return flight->lease != flight->etcd->lease;
+}
+
 static void refused(struct request *request, const struct reply *reply)
 {
     request_answer(request,
@@ -107,6 +113,10 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
     char text[sizeof session->identity.text];
     if (!has_answer(flight, reply))
         return;
+    if (is_outdated(flight)) { /* of data that may be lost since */
+        etcd_go(request);
+        return;
+    }
     if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) ||
         text[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED,
@@ -214,7 +224,7 @@ static void is_created(struct flight *flight, const struct reply *reply)
     if (!has_answer(flight, reply))
         return;
     if (place == NULL || strcmp(place->name, flight->name) != 0) {
-        etcd_go(request); /* its lease has ended meanwhile */
+        etcd_go(request);
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         etcd_queue_of(request)->is_empty = !before.exists;
@@ -316,18 +326,14 @@ static void is_created_or_not(struct flight *flight, struct etcd_place *place,
 {
     struct request *request = flight->request;
     struct etcd *etcd = flight->etcd;
-    if (own->exists && own->lease != etcd->lease && flight->lease == etcd->lease) {
+    if (own->exists && own->lease != etcd->lease) {
         request_answer(request, fail(DLOCK_REFUSED, "%s: somebody else wrote the key '%s/%s'",
                                      etcd->base.name, request->queue->path, own->node));
         return;
     }
-    if (place == NULL || flight->lease != etcd->lease) {
-        etcd_go(request);
-        return;
-    }
-    if (own->exists) {
+    if (place != NULL && own->exists) {
         is_own(place, own->created); /* an earlier create was carried out */
-    } else {
+    } else if (place != NULL) {
         if (place->base.number == 0 && place->guard == etcd->guard)
             etcd->guard = 0; /* it is another one by now */
         place->base.node[0] = '\0';
@@ -344,6 +350,10 @@ static void is_read(struct flight *flight, const struct reply *reply)
     char path[PATH_MAX_BYTES];
     if (!has_answer(flight, reply))
         return;
+    if (is_outdated(flight)) {
+        etcd_go(request);
+        return;
+    }
     struct found own = reply_found(reply, 0, path_of(request->queue, path));
     struct found before = reply_found(reply, 1, path);
     bool exists = own.exists && own.lease == flight->etcd->lease && place != NULL &&
@@ -374,13 +384,20 @@ static void read_own(struct request *request, const struct etcd_place *place)
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
 
+/* The place whose key the flight deletes. The owner may have another one by now. */
+static struct etcd_place *deleted_place(const struct flight *flight)
+{
+    struct etcd_place *place = etcd_place_of(flight->request);
+    return place != NULL && strcmp(place->name, flight->name) == 0 ? place : NULL;
+}
+
 static void is_deleted(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    struct etcd_place *place = etcd_place_of(request);
+    struct etcd_place *place = deleted_place(flight);
     bool deleted = reply->outcome == ANSWERED && json_number(reply->json, "deleted") != 0;
     request->repeated |= reply->outcome == UNANSWERED;
-    if (place != NULL && reply->outcome != UNANSWERED && strcmp(place->name, flight->name) == 0)
+    if (place != NULL && reply->outcome != UNANSWERED)
         place->deletes--;
     if (deleted) {
         etcd_first_is_gone(request->queue, flight->name, UINT64_MAX);

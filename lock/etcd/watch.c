@@ -60,7 +60,7 @@ static void own_is_gone(struct queue *queue, const char *node, uint64_t revision
     pthread_mutex_unlock(&queue->lock->client->loop.mutex);
 }
 
-static void take_event(struct etcd_queue *queue, const cJSON *event)
+static void take_event(struct etcd *etcd, struct etcd_queue *queue, const cJSON *event)
 {
     char path[PATH_MAX_BYTES], node[NODE_MAX];
     const cJSON *kv = cJSON_GetObjectItemCaseSensitive(event, "kv");
@@ -70,60 +70,95 @@ static void take_event(struct etcd_queue *queue, const cJSON *event)
     json_node(kv, prefix_of(&queue->base, path).path, node, sizeof node);
     if (revision > queue->heard)
         queue->heard = revision;
+    if (revision > etcd->revision)
+        etcd->revision = revision;
     etcd_first_is_gone(&queue->base, node, revision);
     own_is_gone(&queue->base, node, revision);
     session_node_is_gone(&queue->base, node, revision);
 }
 
-/* It may have missed something: waiters ask again, and holds are looked at. */
-static void look_anew(struct etcd_queue *queue)
+static void look_at_holds(struct etcd_queue *queue)
 {
-    struct place *place;
-    queue->heard = 0;
+    const struct place *place;
     LIST_FOREACH(place, &queue->base.places, of_queue) {
         struct request *request;
-        ((struct etcd_place *)place)->seen = 0;
-        place->before[0] = '\0';
         if (place->holds && !place->leaving &&
             (request = request_new(&queue->base, WATCH, place->owner)) != NULL) {
             request->unasked = true;
             etcd_go(request);
         }
     }
-    if (queue->base.lock == NULL)
+}
+
+/* It may have missed something: waiters ask again, and holds are looked at. */
+static void look_anew(struct etcd_queue *queue)
+{
+    struct dlock *lock = queue->base.lock;
+    struct place *place;
+    queue->heard = 0;
+    look_at_holds(queue);
+    if (lock != NULL)
+        pthread_mutex_lock(&lock->client->loop.mutex);
+    LIST_FOREACH(place, &queue->base.places, of_queue) {
+        ((struct etcd_place *)place)->seen = 0;
+        place->before[0] = '\0';
+        if (lock != NULL && !place->holds)
+            wait_wake_owner(lock, place->owner);
+    }
+    if (lock != NULL)
+        pthread_mutex_unlock(&lock->client->loop.mutex);
+}
+
+/* What was deleted before it began is not told if the servers were restored from a copy of their
+ * data, and count on from there. */
+static void has_begun(struct flight *flight)
+{
+    flight->answered = true;
+    if (flight->queue->broke)
+        look_at_holds(flight->queue);
+    flight->queue->broke = false;
+}
+
+/* pause_ns: until the next one begins. */
+static void is_over(struct flight *flight, int64_t pause_ns)
+{
+    struct etcd_queue *queue = flight->queue;
+    flight->over = queue->broke = true;
+    flight->queue = NULL;
+    queue->watch = NULL;
+    queue->again_ns = mono_ns() + pause_ns;
+    session_look(&flight->etcd->base);
+}
+
+static void take_answer(struct flight *flight, const cJSON *json)
+{
+    const cJSON *event;
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "canceled"))) {
+        const bool compacted = json_number(json, "compact_revision") != 0;
+        if (compacted)
+            look_anew(flight->queue);
+        is_over(flight, compacted ? AGAIN_NS : REFUSED_AGAIN_NS);
         return;
-    pthread_mutex_lock(&queue->base.lock->client->loop.mutex);
-    wait_wake(queue->base.lock, WAKE_ALL);
-    pthread_mutex_unlock(&queue->base.lock->client->loop.mutex);
+    }
+    if (!flight->answered)
+        has_begun(flight);
+    cJSON_ArrayForEach(event, cJSON_GetObjectItemCaseSensitive(json, "events"))
+        take_event(flight->etcd, flight->queue, event);
 }
 
 static void take_line(struct flight *flight, const char *text, size_t size)
 {
-    struct etcd_queue *queue = flight->queue;
     struct reply reply;
-    const cJSON *event;
     reply_read(&reply, 200, text, size);
-    if (reply.outcome != ANSWERED) {
-        if (reply.outcome == TOKEN_BAD)
-            flight->etcd->token[0] = '\0';
-        else if (reply.outcome == UNANSWERED)
-            etcd_move(flight->etcd, flight->moves, reply.why);
-        flight->over = true;
-    } else if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply.json, "canceled"))) {
-        if (json_number(reply.json, "compact_revision") != 0)
-            look_anew(queue);
-        flight->over = true;
-    } else {
-        cJSON_ArrayForEach(event, cJSON_GetObjectItemCaseSensitive(reply.json, "events"))
-            take_event(queue, event);
-    }
+    if (reply.outcome == TOKEN_BAD)
+        lease_token_is_bad(flight->etcd, flight, reply.why);
+    else if (reply.outcome == UNANSWERED)
+        etcd_move(flight->etcd, flight->moves, reply.why);
+    if (reply.outcome == ANSWERED)
+        take_answer(flight, reply.json);
+    else
+        is_over(flight, reply.outcome == REFUSED ? REFUSED_AGAIN_NS : AGAIN_NS);
     reply_free(&reply);
-    if (!flight->over)
-        return;
-    queue->watch = NULL;
-    flight->queue = NULL;
-    queue->again_ns = mono_ns() + AGAIN_NS;
-    session_look(&flight->etcd->base);
 }
 
 static void has_ended(struct flight *flight, const struct reply *reply)
@@ -131,8 +166,7 @@ static void has_ended(struct flight *flight, const struct reply *reply)
     struct etcd_queue *queue = flight->queue;
     if (queue == NULL)
         return;
-    queue->watch = NULL;
-    queue->again_ns = mono_ns() + (reply->outcome == REFUSED ? NS_PER_S : AGAIN_NS);
+    is_over(flight, reply->outcome == REFUSED ? REFUSED_AGAIN_NS : AGAIN_NS);
     if (flight->got_size > RESPONSE_MAX / 2) /* a line that was too long */
         look_anew(queue);
 }
@@ -141,10 +175,7 @@ static void has_ended(struct flight *flight, const struct reply *reply)
 
 static void watch_end(struct etcd_queue *queue)
 {
-    queue->watch->over = true; /* the client's thread ends it */
-    queue->watch->queue = NULL;
-    queue->watch = NULL;
-    session_look(queue->base.session);
+    is_over(queue->watch, 0); /* the client's thread ends it */
 }
 
 void watch_forget(struct queue *queue)
@@ -152,6 +183,7 @@ void watch_forget(struct queue *queue)
     if (queue_of(queue)->watch != NULL)
         watch_end(queue_of(queue));
     queue_of(queue)->heard = 0;
+    queue_of(queue)->broke = false;
 }
 
 /* It begins with what is known already. A later revision would be right, too; but if just that one
@@ -199,10 +231,10 @@ static int64_t look_at(struct etcd *etcd, struct etcd_queue *queue, int64_t now_
     if (queue->watch != NULL) {
         bool is_old = queue->watch->easy != NULL && queue->watch->moves != etcd->moves;
         bool is_unused = now_ns - queue->wanted_ns > UNUSED_NS;
-        if (is_old || is_unused)
+        if (is_old)
             watch_end(queue);
         if (is_unused)
-            queue->heard = 0;
+            watch_forget(&queue->base);
         return queue->watch != NULL ? queue->wanted_ns + UNUSED_NS + NS_PER_MS : now_ns;
     }
     if (needs_ns > now_ns || !lease_lets_in(etcd))

@@ -121,6 +121,12 @@ const char *etcd_server_ask(struct etcd_server *server, const char *path, const 
     return server->said;
 }
 
+void etcd_server_pass(struct etcd_server *server, int revisions)
+{
+    for (int i = 0; i < revisions; i++)
+        etcd_server_ask(server, "/v3/kv/put", "{\"key\":\"%s\"}", base64("/nobody"));
+}
+
 const char *base64(const char *text)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -215,12 +221,47 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
-void etcd_server_forget(struct etcd_server *server)
+static void remove_data(const struct etcd_server *server)
 {
     char data[96];
-    etcd_server_kill(server);
     snprintf(data, sizeof data, "%s/data", server->folder);
     nftw(data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+void etcd_server_forget(struct etcd_server *server)
+{
+    etcd_server_kill(server);
+    remove_data(server);
+    etcd_server_restart(server);
+}
+
+static void copy(const struct etcd_server *server, const char *from, const char *to)
+{
+    char paths[2][96];
+    int status;
+    snprintf(paths[0], sizeof paths[0], "%s/%s", server->folder, from);
+    snprintf(paths[1], sizeof paths[1], "%s/%s", server->folder, to);
+    fflush(NULL);
+    pid_t pid = child_fork();
+    if (pid == 0) {
+        execlp("cp", "cp", "-a", paths[0], paths[1], (char *)NULL);
+        _exit(127);
+    }
+    must(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+void etcd_server_save(struct etcd_server *server)
+{
+    etcd_server_kill(server);
+    copy(server, "data", "saved");
+    etcd_server_restart(server);
+}
+
+void etcd_server_restore(struct etcd_server *server)
+{
+    etcd_server_kill(server);
+    remove_data(server);
+    copy(server, "saved", "data");
     etcd_server_restart(server);
 }
 

@@ -23,6 +23,9 @@ void etcd_server_kill(struct etcd_server *server);
 void etcd_server_restart(struct etcd_server *server);
 /* The same, without the data. */
 void etcd_server_forget(struct etcd_server *server);
+/* Copies its data; or begins again with the copy, as an operator does from a backup. */
+void etcd_server_save(struct etcd_server *server);
+void etcd_server_restore(struct etcd_server *server);
 void etcd_server_free(struct etcd_server *server);
 
 int etcd_server_port(const struct etcd_server *server);
@@ -33,6 +36,8 @@ const char *etcd_server_url(const struct etcd_server *server); /* etcd://127.0.0
  */
 const char *etcd_server_ask(struct etcd_server *server, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* So many writes of a key of nobody's: revisions pass. */
+void etcd_server_pass(struct etcd_server *server, int revisions);
 /* Base64 of a text; valid for eight calls. */
 const char *base64(const char *text);
 

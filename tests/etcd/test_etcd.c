@@ -4,84 +4,18 @@
  */
 #include "background.h"
 #include "child.h"
+#include "etcd_stage.h"
 #include "must.h"
-#include "proxy.h"
 #include "record.h"
 #include "server.h"
 #include "started.h"
 #include "validate.h"
-#include "dlock_etcd.h"
 #include "etcd_engine.h"
-#include "etcd_server.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define LOCK "lock:{a/b}"
-#define QUEUE "/dlock/locks/lock:{a%2Fb}"
-
-static struct etcd_server *etcd;
-
-static int set_up(void **state)
-{
-    (void)state;
-    etcd = etcd_server_start(NULL);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    etcd_server_free(etcd);
-    return 0;
-}
-
-static dlock_client *client_at(const char *url, struct dlock_options options)
-{
-    if (options.ttl_ms == 0)
-        options.ttl_ms = 30000;
-    options.engine = dlock_etcd();
-    return client_of(url, options);
-}
-
-static dlock_client *client_here(struct dlock_options options)
-{
-    return client_at(etcd_server_url(etcd), options);
-}
-
-static dlock *lock_at(dlock_client *client)
-{
-    dlock *lock;
-    assert_status(dlock_open(client, NULL, LOCK, &lock), OK);
-    return lock;
-}
-
-static void leave(dlock_client *client, dlock *lock)
-{
-    dlock_close(lock);
-    dlock_client_close(client);
-}
-
-/* How many keys are in the lock's queue. */
-static int places_at(void)
-{
-    const char *said = etcd_server_ask(etcd, "/v3/kv/range",
-                                       "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}",
-                                       base64(QUEUE "/"), base64(QUEUE "0"));
-    const char *count = strstr(said, "\"count\":\"");
-    return count != NULL ? atoi(count + strlen("\"count\":\"")) : 0;
-}
-
-static bool is_free(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return !holder.held;
-}
 
 /* ---- The oracle, and the calls --------------------------------------------------------------- */
 
@@ -306,11 +240,6 @@ static void its_holder_is_frozen(void **state)
     munmap(holder, sizeof *holder);
 }
 
-static void revoke_lease(uint64_t lease)
-{
-    etcd_server_ask(etcd, "/v3/lease/revoke", "{\"ID\":\"%llu\"}", (unsigned long long)lease);
-}
-
 /* An operator revokes the lease: its holder is told although its time is not over, and its waiters
  * go on with another one. */
 static void its_lease_is_revoked(void **state)
@@ -507,8 +436,7 @@ static void keys_are_deleted(void **state)
     dlock_hold *hold = acquired(lock);
     start(lock, waiting(60000), &waiter);
     eventually(places_at() == 2);
-    etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
-                    base64(QUEUE "/"), base64(QUEUE "0"));
+    empty_queue();
     eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
     started_answered(&waiter);
     assert_int_equal(waiter.status, DLOCK_OK);
@@ -529,13 +457,8 @@ static void revisions_are_compacted(void **state)
         client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* its watch begins a little later */
-    const char *said =
-        etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
-                        base64(QUEUE "/"), base64(QUEUE "0"));
-    const char *revision = strstr(said, "\"revision\":\"");
-    must(revision != NULL);
     etcd_server_ask(etcd, "/v3/kv/compaction", "{\"revision\":\"%llu\"}",
-                    strtoull(revision + strlen("\"revision\":\""), NULL, 10));
+                    (unsigned long long)empty_queue());
     eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
     assert_status(dlock_release(hold, NULL), LOST);
     leave(client, lock);
@@ -544,22 +467,12 @@ static void revisions_are_compacted(void **state)
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
-#define CREATE "\"create_revision\":\"0\""
-#define DELETE "/v3/kv/deleterange"
-
-static dlock_client *client_behind(struct proxy *proxy)
-{
-    char url[64];
-    snprintf(url, sizeof url, "etcd://127.0.0.1%s", strrchr(proxy_url(proxy), ':'));
-    return client_at(url, (struct dlock_options){0});
-}
-
 /* The key that a lost reply told of is found again: there is no second one in the way. */
 static void a_reply_is_lost(void **state)
 {
     (void)state;
     struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
-    dlock_client *client = client_behind(proxy);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     proxy_plan(proxy, PROXY_CUT_REPLY, CREATE, NULL, 0);
     dlock_hold *hold = acquired(lock);
@@ -578,7 +491,7 @@ static void a_create_is_late(void **state)
 {
     (void)state;
     struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
-    dlock_client *client = client_behind(proxy);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     proxy_plan(proxy, PROXY_DELAY_REQUEST, CREATE, NULL, 0);
     dlock_hold *hold = acquired(lock);
@@ -595,7 +508,7 @@ static void a_release_is_late(void **state)
 {
     (void)state;
     struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
-    dlock_client *client = client_behind(proxy);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     proxy_plan(proxy, PROXY_DELAY_REQUEST, DELETE, NULL, 0);
@@ -610,22 +523,6 @@ static void a_release_is_late(void **state)
 }
 
 /* ---- Logins, and TLS ------------------------------------------------------------------------- */
-
-/* A user who may only read and write below the path. */
-static void allow(struct etcd_server *server)
-{
-    etcd_server_ask(server, "/v3/auth/user/add", "{\"name\":\"root\",\"password\":\"r\"}");
-    etcd_server_ask(server, "/v3/auth/role/add", "{\"name\":\"root\"}");
-    etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"root\",\"role\":\"root\"}");
-    etcd_server_ask(server, "/v3/auth/user/add", "{\"name\":\"ann\",\"password\":\"p@ss\"}");
-    etcd_server_ask(server, "/v3/auth/role/add", "{\"name\":\"locker\"}");
-    etcd_server_ask(server, "/v3/auth/role/grant",
-                    "{\"name\":\"locker\",\"perm\":{\"permType\":\"READWRITE\",\"key\":\"%s\","
-                    "\"range_end\":\"%s\"}}",
-                    base64("/dlock/"), base64("/dlock0"));
-    etcd_server_ask(server, "/v3/auth/user/grant", "{\"user\":\"ann\",\"role\":\"locker\"}");
-    etcd_server_ask(server, "/v3/auth/enable", "{}");
-}
 
 static void refused_with(const char *format, int port, const char *says)
 {

@@ -69,6 +69,19 @@ static void another_term_or_member_proves_nothing(void **state)
     assert_int_equal(proof.counts_ns, 500);
 }
 
+/* An answer without a member or a term: two such need not be of the same leader. */
+static void nobody_proves_nothing(void **state)
+{
+    (void)state;
+    static const struct answerer unknown[] = {{0}, {.member = 1}, {.term = 7}};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        struct lease_proof proof = begun(100);
+        lease_proof_renewed(&proof, 200, 300, unknown[i]);
+        assert_false(lease_proof_confirmed(&proof, 400, unknown[i]));
+        assert_int_equal(proof.counts_ns, 100);
+    }
+}
+
 /* Even if each request takes longer than the pause between two keep-alives. */
 static void late_requests_prove_what_was_before_them(void **state)
 {
@@ -128,6 +141,10 @@ static void what_replies_mean(void **state)
         {200, "{\"error\":{\"grpc_code\":14,\"http_code\":503,\"message\":\"no leader\"}}",
          UNANSWERED},
         {404, "404 page not found", REFUSED},
+        {408, "<html>Request Timeout</html>", UNANSWERED},
+        {429, "", UNANSWERED},
+        {503, "{\"code\":14,\"message\":\"etcdserver: rpc not supported for learner\"}",
+         UNANSWERED},
         {502, "<html>", UNANSWERED},
         {200, "", UNANSWERED},
         {200, "[]", UNANSWERED},
@@ -159,6 +176,23 @@ static void what_a_reply_found(void **state)
     assert_false(reply_found(&reply, 2, "").exists);
     assert_false(reply_found(&reply, 3, "").exists);
     assert_false(reply_found(&reply, -1, "").exists);
+    reply_free(&reply);
+}
+
+/* Whatever a server says: nothing of it is more than the type holds, or than a line of a log. */
+static void what_no_server_should_say(void **state)
+{
+    (void)state;
+    cJSON *json =
+        cJSON_Parse("{\"a\":\"-1\",\"b\":1e300,\"c\":-5,\"d\":[],\"e\":\"\",\"f\":\"7x\",\"g\":7}");
+    const uint64_t right[] = {0, 0, 0, 0, 0, 7, 7};
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        const char name[] = {(char)('a' + i), '\0'};
+        assert_int_equal(json_number(json, name), right[i]);
+    }
+    cJSON_Delete(json);
+    struct reply reply = read(500, "{\"code\":2,\"message\":\"a\\nb\\u001bc\"}");
+    assert_string_equal(reply.why, "a b c");
     reply_free(&reply);
 }
 
@@ -248,10 +282,12 @@ int main(void)
         cmocka_unit_test(a_keep_alive_alone_proves_nothing),
         cmocka_unit_test(a_later_request_proves_it),
         cmocka_unit_test(another_term_or_member_proves_nothing),
+        cmocka_unit_test(nobody_proves_nothing),
         cmocka_unit_test(late_requests_prove_what_was_before_them),
         cmocka_unit_test(the_oldest_is_forgotten),
         cmocka_unit_test(what_replies_mean),
         cmocka_unit_test(what_a_reply_found),
+        cmocka_unit_test(what_no_server_should_say),
         cmocka_unit_test(base64_there_and_back),
         cmocka_unit_test(what_a_url_says),
         cmocka_unit_test(what_is_no_url),

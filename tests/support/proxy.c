@@ -34,6 +34,7 @@ struct wire {
     int redis;    /* -1: this place is free */
     bool planned; /* the plan waits for this wire's reply */
     bool muted;
+    const char *latest; /* request; NULL: none yet */
     struct kept request;
     struct kept reply;
 };
@@ -142,7 +143,7 @@ static void forward(int to, const char *bytes, size_t size)
 
 /* ---- Requests and replies -------------------------------------------------------------------- */
 
-static void keep_request(struct proxy *proxy, const char *bytes, size_t size)
+static void keep_request(struct proxy *proxy, struct wire *wire, const char *bytes, size_t size)
 {
     proxy->requests =
         realloc(proxy->requests, (proxy->request_count + 1) * sizeof *proxy->requests);
@@ -152,6 +153,7 @@ static void keep_request(struct proxy *proxy, const char *bytes, size_t size)
     memcpy(copy, bytes, size);
     copy[size] = '\0';
     proxy->requests[proxy->request_count++] = copy;
+    wire->latest = copy;
 }
 
 /* Carries out the plan if it is for this request. False: the request must be forwarded. */
@@ -183,7 +185,7 @@ static void on_request(struct proxy *proxy, struct wire *wire)
         client_gone(wire);
         return;
     }
-    keep_request(proxy, bytes, (size_t)size);
+    keep_request(proxy, wire, bytes, (size_t)size);
     if (wire->request.bytes != NULL)
         keep(&wire->request, bytes, (size_t)size);
     else if (!stopped(proxy, wire, bytes, (size_t)size))
@@ -406,6 +408,18 @@ void proxy_let_go(struct proxy *proxy)
 void proxy_let_go_and_hear(struct proxy *proxy)
 {
     let_go(proxy, true);
+}
+
+void proxy_cut(struct proxy *proxy, const char *text)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    for (size_t i = 0; i < WIRES_MAX; i++) {
+        struct wire *wire = &proxy->wires[i];
+        if (wire->redis >= 0 && wire->latest != NULL && strstr(wire->latest, text) != NULL)
+            wire_cut(wire);
+    }
+    pthread_mutex_unlock(&proxy->mutex);
+    wake(proxy);
 }
 
 size_t proxy_requests(struct proxy *proxy, const char *text)

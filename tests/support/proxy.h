@@ -44,6 +44,9 @@ void proxy_let_go(struct proxy *proxy);
  * have answered. */
 void proxy_let_go_and_hear(struct proxy *proxy);
 
+/* Cuts the connections whose latest request contains the text. */
+void proxy_cut(struct proxy *proxy, const char *text);
+
 /* How many requests so far contain the text. It assumes that each arrived in one piece. */
 size_t proxy_requests(struct proxy *proxy, const char *text);
 

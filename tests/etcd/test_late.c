@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libdlock-etcd, and answers that come late, twice, in another order, or not at all; and servers
+ * that go back to an earlier state. Between the client and etcd are one or two proxies: the near
+ * one is the client's.
+ */
+#include "child.h"
+#include "etcd_inside.h"
+#include "etcd_stage.h"
+#include "must.h"
+#include "record.h"
+#include "started.h"
+
+#include <pthread.h>
+
+#define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
+#define GRANT "/v3/lease/grant"
+#define PUT "/v3/kv/put"
+#define LOGIN "/v3/auth/authenticate"
+#define LOOK_TEXT "/v3/kv/range HTTP/1.1"
+
+static struct etcd_server *guarded_etcd;
+static const struct dlock_options lasting = {.ttl_ms = LONG_MS};
+
+/* ---- A thread that looks at the lock --------------------------------------------------------- */
+
+struct looker {
+    dlock *lock;
+    dlock_status status;
+    _Atomic bool over;
+    pthread_t thread;
+};
+
+static void *look_at_it(void *arg)
+{
+    struct looker *looker = arg;
+    struct dlock_holder holder = {.size = sizeof holder};
+    looker->status = dlock_inspect(looker->lock, &holder);
+    atomic_store(&looker->over, true);
+    return NULL;
+}
+
+/* Its answer is kept by the near proxy. */
+static void begin_to_look(struct looker *looker, dlock *lock, struct proxy *near)
+{
+    *looker = (struct looker){.lock = lock};
+    proxy_plan(near, PROXY_HOLD_REPLY, LOOK_TEXT, NULL, 0);
+    looker->thread = thread_start(look_at_it, looker);
+    eventually(proxy_done(near));
+}
+
+/* ---- An ended lease -------------------------------------------------------------------------- */
+
+/* How many keys of the library live longer than any lease. */
+static int lasting_keys(void)
+{
+    int count = 0;
+    const char *said =
+        etcd_server_ask(etcd, "/v3/kv/range", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
+                        base64("/dlock/locks"), base64("/dlock/lockt"));
+    for (const char *at = said; (at = strstr(at, "\"key\"")) != NULL; at++)
+        count++;
+    for (const char *at = said; (at = strstr(at, "\"lease\"")) != NULL; at++)
+        count--;
+    return count;
+}
+
+/* A lease was revoked, and the next one is not granted yet. What was asked before is answered. */
+static void an_answer_of_an_ended_lease(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    struct started next = {0};
+    struct looker looker;
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    begin_to_look(&looker, lock, near);
+    proxy_plan(far, PROXY_HOLD_REQUEST, GRANT, NULL, 0);
+    revoke_lease(etcd_lease(client));
+    start(lock, waiting(PATIENCE_MS), &next);
+    eventually(proxy_done(far));
+    proxy_let_go(near);
+    thread_wait(looker.thread);
+    assert_int_equal(looker.status, DLOCK_OK);
+    proxy_let_go(far);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_int_equal(lasting_keys(), 0);
+    assert_int_equal(proxy_requests(near, "\"lease\":\"0\""), 0);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+}
+
+static void with_identity(dlock *lock, struct started *started)
+{
+    start(lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .identity = true}, started);
+}
+
+/* The identity of data that were lost is not the one of those that are there. */
+static void an_identity_of_an_ended_lease(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client), *other;
+    struct started first = {0}, second = {0};
+    char identity[64];
+    snprintf(identity, sizeof identity, "%s", base64("/dlock/identity"));
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    proxy_plan(near, PROXY_HOLD_REPLY, identity, NULL, 0);
+    with_identity(lock, &first);
+    eventually(proxy_done(near));
+    revoke_lease(etcd_lease(client));
+    etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\"}", identity);
+    with_identity(other, &second);
+    started_answered(&second);
+    assert_int_equal(second.status, DLOCK_OK);
+    proxy_let_go(near);
+    started_answered(&first);
+    assert_int_equal(first.status, DLOCK_OK);
+    assert_string_equal(dlock_identity(first.hold), dlock_identity(second.hold));
+    assert_status(dlock_release(first.hold, NULL), OK);
+    assert_status(dlock_release(second.hold, NULL), OK);
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(near);
+}
+
+/* Its servers count from 1 again. */
+static void a_lease_after_all_was_lost(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    etcd_server_pass(etcd, 50);
+    dlock_hold *hold = acquired(lock);
+    eventually(heard_of(client, lock) > 50);
+    etcd_server_forget(etcd);
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+/* ---- Creates --------------------------------------------------------------------------------- */
+
+/* The key was deleted by hand, and that is told first. */
+static void the_end_of_a_key_is_told_before_its_create(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    struct started next = {0};
+    dlock_hold *hold = acquired(lock);
+    eventually(is_watched(client, lock));
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_plan(near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
+    start(lock, waiting(PATIENCE_MS), &next);
+    eventually(proxy_done(near));
+    uint64_t revision = empty_queue();
+    eventually(heard_of(client, lock) >= revision || atomic_load(&next.answers) > 0);
+    proxy_let_go(near);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_int_equal(places_at(), 1);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(near);
+}
+
+/* Another answer to the next request that contains the text. */
+static void answer(struct proxy *proxy, const char *text, const char *status, const char *body)
+{
+    char bytes[512];
+    int size = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
+                        strlen(body), body);
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, text, bytes, (size_t)size);
+}
+
+static void answer_bad_token(struct proxy *proxy, const char *text)
+{
+    answer(proxy, text, "401 Unauthorized",
+           "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}");
+}
+
+/* A server that asks for a login. */
+static struct etcd_server *guarded(void)
+{
+    if (guarded_etcd == NULL) {
+        guarded_etcd = etcd_server_start(NULL);
+        allow(guarded_etcd);
+    }
+    return guarded_etcd;
+}
+
+static dlock_client *ann_behind(const struct proxy *proxy, struct dlock_options options)
+{
+    char url[64];
+    snprintf(url, sizeof url, "etcd://ann:p%%40ss@127.0.0.1:%d", proxy_port(proxy));
+    return client_at(url, options);
+}
+
+/* The reply to the first was lost, and the second was refused. Then the call ends: it has to delete
+ * the key. On a machine that is too slow for that, the call ends earlier. */
+static void a_second_create_is_refused(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(guarded()));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct started once = {0};
+    dlock_client *client = ann_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                   .connect_timeout_ms = 500,
+                                                                   .command_timeout_ms = 1250});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    proxy_plan(near, PROXY_HOLD_REQUEST, PUT, NULL, 0);
+    proxy_plan(far, PROXY_CUT_REPLY, CREATE, NULL, 0);
+    start(lock, waiting(0), &once);
+    eventually(proxy_done(near) || atomic_load(&once.answers) > 0);
+    answer_bad_token(far, CREATE);
+    proxy_plan(near, PROXY_HOLD_REQUEST, LOGIN, NULL, 0);
+    proxy_let_go(near);
+    eventually(proxy_done(near) || atomic_load(&once.answers) > 0);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_UNKNOWN);
+    proxy_let_go(near);
+    eventually(cleanups_of(client) == 0);
+    assert_true(is_free(lock));
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+}
+
+/* ---- Logins ---------------------------------------------------------------------------------- */
+
+/* The answer tells of the token before: the one that is there is good. */
+static void a_token_is_refused_late(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(guarded()));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct looker looker;
+    dlock_client *client = ann_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    answer_bad_token(far, LOOK_TEXT);
+    begin_to_look(&looker, lock, near);
+    answer_bad_token(far, CREATE);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    proxy_let_go(near);
+    thread_wait(looker.thread);
+    assert_int_equal(looker.status, DLOCK_OK);
+    assert_int_equal(proxy_requests(near, LOGIN), 2);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+}
+
+/* A login costs the server much: there is one a second at most. */
+static void each_token_is_refused(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(guarded()));
+    struct started once = {0};
+    int64_t began_ms = clock_ms();
+    dlock_client *client = ann_behind(proxy, (struct dlock_options){.connect_timeout_ms = 1500});
+    dlock *lock = lock_at(client);
+    answer_bad_token(proxy, PUT);
+    start(lock, waiting(0), &once);
+    while (atomic_load(&once.answers) == 0) {
+        if (proxy_done(proxy))
+            answer_bad_token(proxy, PUT);
+        short_pause();
+    }
+    assert_int_equal(once.status, DLOCK_UNREACHABLE);
+    assert_says(once.error, "invalid auth token");
+    assert_in_range(proxy_requests(proxy, LOGIN), 1, 2 + (clock_ms() - began_ms) / 1000);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* It would be a part of each request's head. */
+static void a_token_with_a_line_break(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(guarded()));
+    dlock_client *client = ann_behind(proxy, lasting);
+    dlock *lock = lock_at(client);
+    answer(proxy, LOGIN, "200 OK", "{\"header\":{},\"token\":\"a\\r\\nX-Evil: 1\"}");
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_int_equal(proxy_requests(proxy, "X-Evil"), 0);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* ---- Grants ---------------------------------------------------------------------------------- */
+
+static void a_grant_of_nothing(void **state)
+{
+    (void)state;
+    static const char *const said[] = {"{\"header\":{},\"ID\":\"5\"}",
+                                       "{\"header\":{},\"TTL\":\"5\"}"};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+        dlock_client *client = client_behind(proxy, lasting);
+        dlock *lock = lock_at(client);
+        answer(proxy, GRANT, "200 OK", said[i]);
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+        assert_int_equal(proxy_requests(proxy, GRANT), 2);
+        leave(client, lock);
+        proxy_free(proxy);
+    }
+}
+
+/* ---- Watches --------------------------------------------------------------------------------- */
+
+/* As by a balancer that ends connections that are idle. The member is not to blame, and what is
+ * deleted before the next watch begins is told by that one. */
+static void a_watch_is_cut(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    struct record *record = record_new();
+    dlock_client *other = client_here(lasting);
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .on_event = record_event,
+                                                                      .on_event_arg = record});
+    dlock *others = lock_at(other), *lock = lock_at(client);
+    dlock_hold *hold = acquired(others);
+    struct started next = {0};
+    start(lock, waiting(PATIENCE_MS), &next);
+    eventually(is_watched(client, lock));
+    proxy_plan(near, PROXY_HOLD_REQUEST, "/v3/watch", NULL, 0);
+    proxy_cut(near, "/v3/watch");
+    eventually(proxy_done(near));
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_let_go(near);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_int_equal(moves_of(client), 0);
+    assert_int_equal(record_count(record, "SERVER_GONE"), 0);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+    proxy_free(near);
+    record_free(record);
+}
+
+/* ---- Servers that go back -------------------------------------------------------------------- */
+
+#define NO_LONGER "the lock no longer belongs to this owner"
+
+/* The copy has the lease, and the key was created later. */
+static void its_servers_go_back(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *client =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    etcd_server_save(etcd);
+    etcd_server_pass(etcd, 50);
+    dlock_hold *hold = acquired(lock);
+    etcd_server_restore(etcd);
+    eventually(record_count(record, NO_LONGER) == 1);
+    assert_false(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = acquired(lock);
+    assert_int_equal(places_at(), 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    record_free(record);
+}
+
+/* Others have written as much as was lost, before the client is back: no number shows it. */
+static void its_servers_go_back_and_on(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    struct record *record = record_new();
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .on_event = record_event,
+                                                                      .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    etcd_server_save(etcd);
+    dlock_hold *hold = acquired(lock);
+    eventually(is_watched(client, lock));
+    proxy_plan(near, PROXY_HOLD_REQUEST, "/v3/", NULL, 0);
+    etcd_server_restore(etcd);
+    etcd_server_pass(etcd, 50);
+    eventually(proxy_done(near));
+    proxy_let_go(near);
+    eventually(record_count(record, NO_LONGER) == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+    proxy_free(near);
+    record_free(record);
+}
+
+/* ---- Waiters --------------------------------------------------------------------------------- */
+
+static size_t turns_of(dlock *lock)
+{
+    const struct dlock_hold *hold;
+    size_t count = 0;
+    pthread_mutex_lock(&lock->mutex);
+    TAILQ_FOREACH(hold, &lock->turns, of_turns)
+        count++;
+    pthread_mutex_unlock(&lock->mutex);
+    return count;
+}
+
+static bool one_is_behind(dlock *lock)
+{
+    pthread_mutex_lock(&lock->client->loop.mutex);
+    bool is = wait_first(lock) != NULL;
+    pthread_mutex_unlock(&lock->client->loop.mutex);
+    return is;
+}
+
+/* It tried while its owner had the lock, and so has a place at the servers. Its client's contender
+ * has a later one. */
+static void behind_at_home_and_first_at_the_servers(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *other = client_here(lasting);
+    dlock_client *client =
+        client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS, .contenders = 1});
+    dlock *others = lock_at(other), *lock = lock_at(client);
+    struct dlock_want nested = {.wait_ms = PATIENCE_MS, .owner_id = 7};
+    struct started theirs = {0}, contender = {0}, first = {0}, behind = {0};
+    dlock_hold *hold = acquired_by(lock, 7);
+    start(others, waiting(PATIENCE_MS), &theirs);
+    eventually(places_at() == 2);
+    start(lock, waiting(PATIENCE_MS), &contender);
+    eventually(places_at() == 3);
+    proxy_plan(near, PROXY_HOLD_REQUEST, "/v3/kv/txn", NULL, 0);
+    start(lock, nested, &first); /* under way, so that the next one of its owner waits for it */
+    eventually(proxy_done(near));
+    start(lock, nested, &behind);
+    eventually(turns_of(lock) == 1);
+    delete_key_of(dlock_owner(hold));
+    started_answered(&theirs);
+    eventually(!dlock_valid(hold));
+    proxy_let_go(near);
+    started_answered(&first);
+    eventually(places_at() == 3 && one_is_behind(lock));
+    char contends[OWNER_MAX];
+    pthread_mutex_lock(&client->loop.mutex);
+    snprintf(contends, sizeof contends, "%s", TAILQ_FIRST(&lock->queue.waits)->hold->owner);
+    pthread_mutex_unlock(&client->loop.mutex);
+    delete_key_of(contends);
+    eventually(places_at() == 3); /* it took another place, the last one */
+    assert_status(dlock_release(theirs.hold, NULL), OK);
+    started_answered(&behind);
+    assert_int_equal(behind.status, DLOCK_OK);
+    assert_int_equal(atomic_load(&contender.answers), 0);
+    assert_status(dlock_release(behind.hold, NULL), OK);
+    started_answered(&contender);
+    assert_status(dlock_release(contender.hold, NULL), OK);
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+    leave(other, others);
+    proxy_free(near);
+}
+
+static int end_all(void **state)
+{
+    if (guarded_etcd != NULL)
+        etcd_server_free(guarded_etcd);
+    return tear_down(state);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_of_an_ended_lease),
+        cmocka_unit_test(an_identity_of_an_ended_lease),
+        cmocka_unit_test(a_lease_after_all_was_lost),
+        cmocka_unit_test(the_end_of_a_key_is_told_before_its_create),
+        cmocka_unit_test(a_second_create_is_refused),
+        cmocka_unit_test(a_token_is_refused_late),
+        cmocka_unit_test(each_token_is_refused),
+        cmocka_unit_test(a_token_with_a_line_break),
+        cmocka_unit_test(a_grant_of_nothing),
+        cmocka_unit_test(a_watch_is_cut),
+        cmocka_unit_test(its_servers_go_back),
+        cmocka_unit_test(its_servers_go_back_and_on),
+        cmocka_unit_test(behind_at_home_and_first_at_the_servers),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("etcd_late", tests, set_up, end_all);
+}
