@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What libdlock-etcd asks of its servers: how much, and by which names.
+ */
+#include "etcd_inside.h"
+#include "etcd_stage.h"
+#include "must.h"
+#include "started.h"
+
+/* etcd looks at each name that a queue has ever had: there are few. */
+static void names_are_used_again(void **state)
+{
+    (void)state;
+    char first[KEY_SIZE], key[KEY_SIZE];
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    for (int i = 0; i < 3; i++) {
+        dlock_hold *hold = acquired(lock);
+        key_of(dlock_owner(hold), i == 0 ? first : key);
+        assert_status(dlock_release(hold, NULL), OK);
+    }
+    assert_string_not_equal(first, "");
+    assert_string_equal(key, first);
+    leave(client, lock);
+}
+
+/* How many waiters of this client know whom they wait for. */
+static int placed_behind_others(dlock_client *client, dlock *lock)
+{
+    struct session *session = session_of(client);
+    const struct place *place;
+    int count = 0;
+    pthread_mutex_lock(&session->mutex);
+    LIST_FOREACH(place, &((struct queue *)lock->engine_state)->places, of_queue)
+        count += place->before[0] != '\0';
+    pthread_mutex_unlock(&session->mutex);
+    return count;
+}
+
+static uint64_t commands_of(dlock_client *client)
+{
+    struct dlock_stats stats = {.size = sizeof stats};
+    dlock_client_stats(client, &stats);
+    return stats.commands;
+}
+
+/* Each waiter is woken when its turn has come, and needs no request to know that. */
+static void the_next_need_not_ask(void **state)
+{
+    (void)state;
+    enum { WAITERS = 10 };
+    _Atomic int over = 0;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 300000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    struct started *crowd = crowd_new(WAITERS, true, &over);
+    for (size_t i = 0; i < WAITERS; i++)
+        start(lock, waiting(PATIENCE_MS), &crowd[i]);
+    eventually(placed_behind_others(client, lock) == WAITERS);
+    uint64_t before = commands_of(client);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == WAITERS);
+    crowd_answered(crowd, WAITERS, DLOCK_OK);
+    assert_in_range(commands_of(client) - before, WAITERS + 1, WAITERS + 3);
+    free(crowd);
+    leave(client, lock);
+}
+
+/* Two clients in turn: the queue is not empty for the second one, whatever it was before. */
+static void others_come_in_between(void **state)
+{
+    (void)state;
+    struct started theirs = {0};
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    assert_status(dlock_release(acquired(others), NULL), OK);
+    for (int i = 0; i < 3; i++) {
+        dlock_hold *hold = acquired(lock);
+        start(others, waiting(PATIENCE_MS), &theirs);
+        eventually(places_at() == 2);
+        assert_int_equal(atomic_load(&theirs.answers), 0);
+        assert_status(dlock_release(hold, NULL), OK);
+        started_answered(&theirs);
+        assert_int_equal(theirs.status, DLOCK_OK);
+        assert_status(dlock_release(theirs.hold, NULL), OK);
+        theirs = (struct started){0};
+    }
+    leave(client, lock);
+    leave(other, others);
+}
+
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_used_again),
+        cmocka_unit_test(the_next_need_not_ask),
+        cmocka_unit_test(others_come_in_between),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("etcd_asks", tests, set_up, tear_down);
+}
