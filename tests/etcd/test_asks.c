@@ -66,6 +66,33 @@ static void the_next_need_not_ask(void **state)
     leave(client, lock);
 }
 
+/* A waiter whose answer is under way, when it is another one's turn, takes the answer as it is. */
+static void the_others_need_not_ask_again(void **state)
+{
+    (void)state;
+    struct started next = {0}, last = {0};
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = 300000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    start(lock, waiting(PATIENCE_MS), &next);
+    eventually(placed_behind_others(client, lock) == 1 && is_watched(client, lock));
+    uint64_t before = commands_of(client);
+    proxy_plan(near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
+    start(lock, waiting(PATIENCE_MS), &last);
+    eventually(proxy_done(near));
+    assert_status(dlock_release(hold, NULL), OK);
+    started_answered(&next);
+    proxy_let_go(near);
+    eventually(placed_behind_others(client, lock) == 1);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    started_answered(&last);
+    assert_int_equal(commands_of(client) - before, 3); /* a create, and two deletes */
+    assert_status(dlock_release(last.hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(near);
+}
+
 /* Two clients in turn: the queue is not empty for the second one, whatever it was before. */
 static void others_come_in_between(void **state)
 {
@@ -96,6 +123,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_used_again),
         cmocka_unit_test(the_next_need_not_ask),
+        cmocka_unit_test(the_others_need_not_ask_again),
         cmocka_unit_test(others_come_in_between),
     };
     if (argc > 1)
