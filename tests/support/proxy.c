@@ -49,6 +49,7 @@ struct proxy {
     struct wire wires[WIRES_MAX];
     char **requests;
     size_t request_count;
+    size_t connections;
     bool pending; /* a plan waits for its request */
     bool done;
     bool stop;
@@ -118,6 +119,7 @@ static void accept_wire(struct proxy *proxy)
     int client = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC);
     if (client < 0)
         return;
+    proxy->connections++;
     int redis = redis_socket(proxy);
     if (redis < 0) {
         close(client);
@@ -406,6 +408,14 @@ void proxy_let_go(struct proxy *proxy)
 void proxy_let_go_and_hear(struct proxy *proxy)
 {
     let_go(proxy, true);
+}
+
+size_t proxy_connections(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    size_t count = proxy->connections;
+    pthread_mutex_unlock(&proxy->mutex);
+    return count;
 }
 
 size_t proxy_requests(struct proxy *proxy, const char *text)
