@@ -239,6 +239,24 @@ static void an_identity_is_lost_before_it_is_read(void **state)
     leave(client, lock);
 }
 
+/* A create that its client gave up is delivered when the lock was released long ago: the server has
+ * closed that connection, because the session has another one. */
+static void a_create_is_late(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, LOCK, NULL, 0);
+    hold = acquired(lock);
+    assert_true(proxy_done(proxy));
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_let_go(proxy);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
 /* ---- An answer that is none ------------------------------------------------------------------ */
 
 /* The header of a reply to another request. */
@@ -615,6 +633,7 @@ int main(void)
         cmocka_unit_test(a_sync_is_lost_before_its_list),
         cmocka_unit_test(a_path_is_lost_before_its_queue),
         cmocka_unit_test(an_identity_is_lost_before_it_is_read),
+        cmocka_unit_test(a_create_is_late),
         cmocka_unit_test(a_reply_is_to_another_request),
         cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
