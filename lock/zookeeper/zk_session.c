@@ -80,7 +80,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
     struct session *session = &zk->base;
     const bool over = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
     if (zk->expired)
-        return; /* it may connect once more before it is closed */
+        return;       /* it may connect once more before it is closed */
     if (zk->ending) { /* to close the handle ends the session */
         zk->expired |= over || state == ZOO_CONNECTED_STATE;
         session_look(session);

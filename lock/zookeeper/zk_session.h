@@ -23,11 +23,11 @@ struct zk_session {
     /* Protected by the session's mutex. */
     pthread_t threads[2];
     size_t thread_count;
-    zhandle_t *handle; /* NULL: none */
-    bool opening;      /* handle is set by the first event that comes */
-    bool logged_in;    /* the handle has the login */
-    bool refused;      /* its login was refused */
-    bool expired;      /* it is to be closed */
+    zhandle_t *handle;   /* NULL: none */
+    bool opening;        /* handle is set by the first event that comes */
+    bool logged_in;      /* the handle has the login */
+    bool refused;        /* its login was refused */
+    bool expired;        /* it is to be closed */
     bool heard;          /* something was answered on this connection */
     int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected, or not answered */
     clientid_t given_up; /* the session that was given up, as it must be ended */
