@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define LOOK_AGAIN_NS (50 * NS_PER_MS) /* at what could not be sent or told */
+#define LEAVE_AGAIN_NS NS_PER_S
 #define ANSWERS_MAX 16
 
 void session_init(struct session *session, const struct session_ops *ops,
@@ -77,13 +78,31 @@ void request_settle(struct request *request)
     free(request);
 }
 
+/* A later request deletes it. Not at once: the servers may refuse that for ever. */
+static void leave_again(struct place *place)
+{
+    place->leaving = false;
+    place->until_ns = max_ns(place->until_ns, boot_ns() + LEAVE_AGAIN_NS);
+}
+
+/* Whether an acquire that ends so may be asked for again. */
+static bool keeps_place(dlock_status status)
+{
+    return status == DLOCK_OK || status == DLOCK_BUSY || status == DLOCK_UNKNOWN ||
+           status == DLOCK_UNREACHABLE;
+}
+
 void request_answer(struct request *request, dlock_status status)
 {
     struct session *session = request->queue->session;
     struct call *call = request->call;
     struct place *place = place_of(request->queue, request->owner);
     if (request->what == LET_GO && status != DLOCK_OK && place != NULL)
-        place->leaving = false; /* it may still be there: a later request deletes it */
+        leave_again(place); /* it may still be there */
+    if (request->what == ACQUIRE && place != NULL && !place->holds && !keeps_place(status)) {
+        place->until_ns = 0; /* what is there would be in front of everybody */
+        session_look(session);
+    }
     request->unasked = false;
     if (call != NULL) {
         call->over = true;

@@ -4,7 +4,6 @@
  */
 #include "session.h"
 
-#include <ctype.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,13 +29,19 @@ int64_t queued_pause_ms(struct dlock_client *client)
 
 /* ---- Locks ----------------------------------------------------------------------------------- */
 
+/* Of a path. The same in every locale, or one lock would have several. */
+static bool is_plain(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           strchr(":{}-_", c) != NULL;
+}
+
 /* A node's name from a lock's: what a path may not have is written as %2F. */
 static void write_path(char *path, const char *root, const char *name)
 {
     char *to = path + sprintf(path, "%s" LOCKS, root);
     for (const unsigned char *from = (const unsigned char *)name; *from != '\0'; from++)
-        to +=
-            sprintf(to, isalnum(*from) || strchr(":{}-_", *from) != NULL ? "%c" : "%%%02X", *from);
+        to += sprintf(to, is_plain(*from) ? "%c" : "%%%02X", *from);
 }
 
 bool queued_open_lock(struct dlock *lock)

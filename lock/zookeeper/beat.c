@@ -26,6 +26,11 @@ static void beat_answered(struct zk_session *zk, int rc)
         beat->made = rc == ZOK || rc == ZNODEEXISTS;
     if (!zk_is_no_answer(rc))
         zk_heard(zk, beat->sent_ns, rc == ZOK);
+    if (rc == ZOK)
+        zk->base.trouble[0] = '\0';
+    else if (!zk_is_no_answer(rc) && !beat->made)
+        snprintf(zk->base.trouble, sizeof zk->base.trouble, "'%s" CLIENTS "': %s", zk->url.root,
+                 zerror(rc));
     session_look(&zk->base);
     session_unlock(&zk->base);
 }
@@ -62,10 +67,11 @@ static void beat_send(struct zk_session *zk, int64_t now_ns)
 int64_t beat_go(struct zk_session *zk, int64_t now_ns)
 {
     const struct beat *beat = &zk->beat;
-    int64_t pause_ns = zk->base.granted_ms * NS_PER_MS / BEATS_PER_TIMEOUT;
+    const int64_t pause_ns = zk->base.granted_ms * NS_PER_MS / BEATS_PER_TIMEOUT;
+    const bool proven = session_valid_until(&zk->base) > now_ns;
     if (!zk->base.connected || zk->base.open_locks == 0 || beat->under_way)
         return INT64_MAX;
-    if (beat->sent_ns == 0 || now_ns - beat->sent_ns >= pause_ns)
+    if (beat->sent_ns == 0 || now_ns >= proof_due(&zk->proof, beat->sent_ns, pause_ns, proven))
         beat_send(zk, now_ns);
-    return beat->under_way ? INT64_MAX : beat->sent_ns + pause_ns;
+    return beat->under_way ? INT64_MAX : proof_due(&zk->proof, beat->sent_ns, pause_ns, proven);
 }

@@ -26,7 +26,7 @@
  * While a lock is open, the client writes to a node of its own, six times in a session's time-out.
  * Holds are valid as long as these writes prove that the session lives (docs/design/zookeeper.md).
  * If no quorum answers, they end before the servers can let the session expire. A session that has
- * had no connection for its whole time-out is given up, and a new one is opened.
+ * had no answer for its whole time-out is given up, and a new one is opened.
  *
  * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
  * the ensemble has lost its data. Before you use a copy of the data, delete the node.
@@ -38,6 +38,12 @@
  * inspection tells a ttl_ms of -1. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to
  * create, read, write and delete below the path.
+ *
+ * LIMITS.  Names of hosts are looked up by the system's resolver, and only to connect. To close the
+ * client waits for a look-up that is under way, and up to 5 s for a server that does not answer.
+ * If a connection is lost, the client's watches are set anew in one request: the path of a node for
+ * each hold and for each waiter that has one (options.contenders for a lock). If that is more than
+ * the servers' jute.maxbuffer, 1 MiB by default, the session is given up and its holds are lost.
  *
  * THREADS.  A client has four threads more: two of ZooKeeper's client library, one that opens
  * sessions, and one that keeps the time. They begin with the first acquire.

@@ -56,3 +56,13 @@ bool proof_written(struct proof *proof, int64_t sent_ns, int64_t now_ns)
     proof_answered(proof, sent_ns, now_ns);
     return proof->counts_ns > before_ns;
 }
+
+int64_t proof_due(const struct proof *proof, int64_t sent_ns, int64_t pause_ns, bool proven)
+{
+    int64_t due_ns = sent_ns + pause_ns, soon_ns = sent_ns + proof->tick_ns;
+    if (proven || proof->touch_count == 0)
+        return due_ns;
+    if (proof->touches[0].answered_ns + proof->tick_ns > soon_ns)
+        soon_ns = proof->touches[0].answered_ns + proof->tick_ns;
+    return soon_ns < due_ns ? soon_ns : due_ns;
+}

@@ -40,5 +40,8 @@ void proof_connected(struct proof *proof);
 void proof_answered(struct proof *proof, int64_t sent_ns, int64_t now_ns);
 /* The same for a write. True: counts_ns is later than before. */
 bool proof_written(struct proof *proof, int64_t sent_ns, int64_t now_ns);
+/* When to write again, after the latest write was sent then. pause_ns: while the session is known
+ * to live. If it is not (`proven`), as soon as a write can prove it. */
+int64_t proof_due(const struct proof *proof, int64_t sent_ns, int64_t pause_ns, bool proven);
 
 #endif

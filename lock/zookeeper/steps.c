@@ -29,6 +29,11 @@ static int *create_rc_of(struct request *request)
     return &((struct zk_request *)request)->create_rc;
 }
 
+static uint64_t *connection_of(struct request *request)
+{
+    return &((struct zk_request *)request)->connection;
+}
+
 /* ---- Nodes ----------------------------------------------------------------------------------- */
 
 static const char *path_of(const struct request *request, const char *node, char path[])
@@ -106,7 +111,15 @@ static void note_sent(struct request *request, int rc)
 
 static int64_t now_sent(struct request *request)
 {
+    *connection_of(request) = owner_of(request)->base.connects;
     return request->sent_ns = boot_ns();
+}
+
+/* Of several that were sent together, the first ones may be lost, and the last one be carried by
+ * the next connection: its answer says nothing of them. */
+static bool was_torn(struct request *request)
+{
+    return *connection_of(request) != owner_of(request)->base.connects;
 }
 
 static void refused(struct request *request, int rc)
@@ -159,8 +172,8 @@ static void is_made(int rc, const char *path, const void *data)
     (void)path;
     struct request *request = landed(data, rc, true);
     struct zk_session *zk = owner_of(request);
-    bool made = rc == ZOK || rc == ZNODEEXISTS || zk_is_no_answer(rc);
-    if (made || !request_is_wanted(request)) {
+    bool goes_on = rc == ZOK || rc == ZNODEEXISTS || zk_is_no_answer(rc) || was_torn(request);
+    if (goes_on || !request_is_wanted(request)) {
         go_on(request, zk, rc);
     } else {
         refused(request, rc);
@@ -223,7 +236,7 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     if (rc == ZOK && size > 0 && (size_t)size < sizeof identity->text) {
         memcpy(identity->text, value, (size_t)size);
         identity->text[size] = '\0';
-    } else if (!zk_is_no_answer(rc) && request_is_wanted(request)) {
+    } else if (!zk_is_no_answer(rc) && request_is_wanted(request) && !was_torn(request)) {
         request_answer(request,
                        fail(DLOCK_REFUSED, "zk://%.200s: '%s" IDENTITY "': %s", zk->url.hosts,
                             zk->url.root,
@@ -505,7 +518,9 @@ static void is_listed(int rc, const struct String_vector *nodes, const void *dat
         nodes = &nobody;
     if (has_no_result(request, zk, rc))
         return;
-    if (rc != ZOK && rc != ZNONODE)
+    if (was_torn(request) || zk_is_no_answer(*create_rc_of(request)))
+        zk_go(request);
+    else if (rc != ZOK && rc != ZNONODE)
         refused(request, rc);
     else if (request->what == ACQUIRE)
         listed_to_acquire(request, rc, nodes);
@@ -604,8 +619,10 @@ static void let_go(struct request *request, struct place *place)
         return;
     if (place->node[0] != '\0')
         delete (request, place->node);
-    else
+    else if (place->doubtful)
         sync_and_list(request);
+    else
+        claim_is_gone(request, place, true); /* it was never created */
 }
 
 void zk_go(struct request *request)

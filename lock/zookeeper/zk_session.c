@@ -13,12 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_AGAIN_NS (50 * NS_PER_MS) /* at a handle that could not be opened */
+#define LOOK_AGAIN_NS (50 * NS_PER_MS)     /* at a handle that could not be opened */
+#define LOG_IN_AGAIN_NS (1000 * NS_PER_MS) /* after a login was refused */
 
 bool zk_is_no_answer(int rc)
 {
     return rc == ZCONNECTIONLOSS || rc == ZOPERATIONTIMEOUT || rc == ZCLOSING ||
-           rc == ZSESSIONEXPIRED || rc == ZSESSIONMOVED || rc == ZINVALIDSTATE;
+           rc == ZSESSIONEXPIRED || rc == ZSESSIONMOVED || rc == ZINVALIDSTATE ||
+           rc == ZRUNTIMEINCONSISTENCY || rc == ZSYSTEMERROR || rc == ZAUTHFAILED;
 }
 
 const struct ACL_vector *zk_access(const struct zk_session *zk)
@@ -43,6 +45,7 @@ void zk_make_above(struct zk_session *zk, const char *path)
 
 void zk_heard(struct zk_session *zk, int64_t sent_ns, bool write)
 {
+    zk->heard = true;
     if (!write)
         proof_answered(&zk->proof, sent_ns, boot_ns());
     else if (proof_written(&zk->proof, sent_ns, boot_ns()))
@@ -55,26 +58,41 @@ void zk_heard(struct zk_session *zk, int64_t sent_ns, bool write)
 static void expired(struct zk_session *zk)
 {
     zk->expired = true;
+    zk->base.connected = false;
     zk->proof.counts_ns = 0;
     session_expired(&zk->base);
     pthread_cond_broadcast(&zk->base.changed);
+}
+
+/* Before the first request, which the server would refuse without it. The next connections begin
+ * with it by themselves. False: the connection is lost again, and the next one will tell. */
+static bool logs_in(struct zk_session *zk, zhandle_t *handle)
+{
+    const char *login = zk->url.login;
+    if (login != NULL && !zk->logged_in)
+        zk->logged_in =
+            zoo_add_auth(handle, "digest", login, (int)strlen(login), NULL, NULL) == ZOK;
+    return login == NULL || zk->logged_in;
 }
 
 static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
 {
     struct session *session = &zk->base;
     const bool over = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
+    if (zk->expired)
+        return;       /* it may connect once more before it is closed */
     if (zk->ending) { /* to close the handle ends the session */
         zk->expired |= over || state == ZOO_CONNECTED_STATE;
         session_look(session);
         return;
     }
-    if (session->connected)
+    if (session->connected && (zk->heard || session->open_locks == 0))
         zk->lost_ns = boot_ns();
-    session->connected = state == ZOO_CONNECTED_STATE;
+    session->connected = state == ZOO_CONNECTED_STATE && logs_in(zk, handle);
     if (session->connected) {
         session->granted_ms = zoo_recv_timeout(handle);
         session->connects++;
+        zk->heard = false;
         zk->beat.sent_ns = 0;
         proof_connected(&zk->proof);
         session_tell(session, false, "connected");
@@ -83,6 +101,10 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
                      state == ZOO_EXPIRED_SESSION_STATE ? "the session has expired"
                      : state == ZOO_AUTH_FAILED_STATE   ? "the login was refused"
                                                         : "the connection was lost");
+    }
+    if (state == ZOO_AUTH_FAILED_STATE) {
+        zk->refused = true;
+        strcpy(session->trouble, "the login was refused");
     }
     if (over)
         expired(zk);
@@ -211,18 +233,29 @@ static void open_handle(struct zk_session *zk)
 {
     struct session *session = &zk->base;
     zk->opening = true;
+    zk->logged_in = zk->refused = false;
+    zk->lost_ns = boot_ns();
     session->granted_ms = 0;
     session->identity.text[0] = '\0';
     session->counts_ns = 0;
     proof_begin(&zk->proof, boot_ns());
     session_unlock(session);
-    zhandle_t *handle = zookeeper_init2(zk->url.hosts, watch, (int)session->asked_ms,
+    zhandle_t *handle = zookeeper_init2(zk->url.addresses, watch, (int)session->asked_ms,
                                         zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
+    if (handle != NULL) /* a session that lives must not wait until names are looked up */
+        zoo_set_servers_resolution_delay(handle, -1);
     pthread_mutex_lock(&session->mutex);
     zk->opening = false;
     zk->handle = handle; /* NULL: a host is not known; the thread tries again */
-    if (handle != NULL && zk->url.login != NULL)
-        zoo_add_auth(handle, "digest", zk->url.login, (int)strlen(zk->url.login), NULL, NULL);
+}
+
+/* With the mutex at call and return, not in between. */
+static void pause_for(struct session *session, int64_t pause_ns)
+{
+    const int64_t until_ns = mono_ns() + pause_ns;
+    struct timespec until = timespec_of(until_ns);
+    while (!session->stop && mono_ns() < until_ns)
+        pthread_cond_timedwait(&session->changed, &session->mutex, &until);
 }
 
 static void *keep_handle(void *arg)
@@ -235,15 +268,15 @@ static void *keep_handle(void *arg)
             close_handle(zk);
             zk->ending = zk->gives_up;
             zk->gives_up = false;
+            if (zk->refused)
+                pause_for(session, LOG_IN_AGAIN_NS);
         }
-        if (zk->handle == NULL)
+        if (zk->handle == NULL && !session->stop)
             open_handle(zk);
         while (!session->stop && !zk->expired && zk->handle != NULL)
             pthread_cond_wait(&session->changed, &session->mutex);
-        if (!session->stop && zk->handle == NULL) {
-            struct timespec until = timespec_of(mono_ns() + LOOK_AGAIN_NS);
-            pthread_cond_timedwait(&session->changed, &session->mutex, &until);
-        }
+        if (zk->handle == NULL)
+            pause_for(session, LOOK_AGAIN_NS);
     }
     close_handle(zk);
     session_unlock(session);

@@ -13,7 +13,8 @@
 
 struct zk_request {
     struct request base;
-    int create_rc; /* ACQUIRE: the answer to the create before the list */
+    int create_rc;       /* ACQUIRE: the answer to the create before the list */
+    uint64_t connection; /* how many the session had had when its latest was sent */
 };
 
 struct zk_session {
@@ -22,10 +23,13 @@ struct zk_session {
     /* Protected by the session's mutex. */
     pthread_t threads[2];
     size_t thread_count;
-    zhandle_t *handle; /* NULL: none */
-    bool opening;      /* handle is set by the first event that comes */
-    bool expired;
-    int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected */
+    zhandle_t *handle;   /* NULL: none */
+    bool opening;        /* handle is set by the first event that comes */
+    bool logged_in;      /* the handle has the login */
+    bool refused;        /* its login was refused */
+    bool expired;        /* it is to be closed */
+    bool heard;          /* something was answered on this connection */
+    int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected, or not answered */
     clientid_t given_up; /* the session that was given up, as it must be ended */
     bool gives_up;       /* `expired` is set for that reason */
     bool ending;         /* the handle is there only to end it */

@@ -35,13 +35,22 @@ static dlock_status read_login(struct zk_url *url, const char *from, const char 
                         "other than 00");
 }
 
+static void strip_brackets(char *to, const char *from)
+{
+    for (; *from != '\0'; from++)
+        if (*from != '[' && *from != ']')
+            *to++ = *from;
+}
+
 static dlock_status read_hosts(struct zk_url *url, const char *from, const char *to)
 {
     const size_t size = (size_t)(to - from);
+    const size_t room = size + (size + 1) * strlen(DEFAULT_PORT) + 1;
     char *list = strndup(from, size);
-    url->hosts = calloc(1, size + (size + 1) * strlen(DEFAULT_PORT) + 1);
+    url->hosts = calloc(1, room);
+    url->addresses = calloc(1, room);
     dlock_status status = DLOCK_OK;
-    if (list == NULL || url->hosts == NULL) {
+    if (list == NULL || url->hosts == NULL || url->addresses == NULL) {
         free(list);
         return fail(DLOCK_NO_MEMORY, "out of memory");
     }
@@ -55,6 +64,7 @@ static dlock_status read_hosts(struct zk_url *url, const char *from, const char 
                     host, colon == NULL ? DEFAULT_PORT : "");
     }
     free(list);
+    strip_brackets(url->addresses, url->hosts);
     return status;
 }
 
@@ -110,5 +120,6 @@ void zk_url_free(struct zk_url *url)
         explicit_bzero(url->login, strlen(url->login));
     free(url->login);
     free(url->hosts);
-    url->login = url->hosts = NULL;
+    free(url->addresses);
+    url->login = url->hosts = url->addresses = NULL;
 }

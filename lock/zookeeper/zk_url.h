@@ -10,7 +10,8 @@
 #include <stdint.h>
 
 struct zk_url {
-    char *hosts;         /* host:port,host:port as zookeeper_init wants them */
+    char *hosts;         /* host:port,host:port */
+    char *addresses;     /* the same as zookeeper_init wants them: [::1]:2181 is ::1:2181 */
     char *login;         /* user:password; or NULL */
     char root[ROOT_MAX]; /* all nodes of the library are below it */
     int64_t tick_ms;

@@ -381,6 +381,28 @@ static void its_server_loses_its_data(void **state)
     leave(other, others_lock);
 }
 
+static void set_identity(const char *value)
+{
+    etcd_server_ask(etcd, "/v3/kv/put", "{\"key\":\"%s\",\"value\":\"%s\"}",
+                    base64("/dlock/identity"), base64(value));
+}
+
+/* Its key is there already: it does not stay until the lease's time has passed twice. */
+static void who_is_refused_leaves(void **state)
+{
+    (void)state;
+    struct dlock_want want = {.size = sizeof want, .identity = true};
+    dlock_hold *none;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    set_identity("");
+    assert_status(dlock_acquire(lock, &want, &none), REFUSED);
+    assert_says(dlock_error(), "is not one of this library");
+    eventually(places_at() == 0);
+    set_identity("0123");
+    leave(client, lock);
+}
+
 /* ---- Ends without a release ------------------------------------------------------------------ */
 
 /* The lease lives on, and the key has to go all the same. */
@@ -598,6 +620,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_server_hangs),
         cmocka_unit_test(its_server_restarts),
         cmocka_unit_test(its_server_loses_its_data),
+        cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(nobody_releases),
         cmocka_unit_test(it_is_broken),
         cmocka_unit_test(keys_are_deleted),

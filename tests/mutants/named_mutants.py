@@ -497,8 +497,34 @@ OF_EPOCHS = [
      "service_fence_epoch", "test_who_was_not_switched_makes_no_lost_epoch_again"),
 ]
 
+ZK_STEPS = "lock/zookeeper/steps.c"
+ZK_SESSION = "lock/zookeeper/zk_session.c"
+QUEUED_SESSION = "lock/queued/session.c"
 OF_ENSEMBLES = [
-    ("a session that its servers refuse is never given up", "lock/zookeeper/zk_session.c",
+    ("a list tells of a create that another connection carried", [
+        (ZK_STEPS, "    return *connection_of(request) != owner_of(request)->base.connects;\n",
+         "    return *connection_of(request) == UINT64_MAX;\n"),
+        (ZK_STEPS, "was_torn(request) || zk_is_no_answer(*create_rc_of(request))", "was_torn(request)")],
+     "zookeeper_between", "a_create_is_lost_before_its_list"),
+    ("a list counts although its sync was lost", ZK_STEPS,
+     "    return *connection_of(request) != owner_of(request)->base.connects;\n",
+     "    return *connection_of(request) == UINT64_MAX;\n", "zookeeper_between", "a_sync_is_lost_before_its_list"),
+    ("a reply to another request refuses this one", ZK_SESSION, "rc == ZRUNTIMEINCONSISTENCY || ", "",
+     "zookeeper_between", "a_reply_is_to_another_request"),
+    ("an acquire that was refused stays in front of everybody", QUEUED_SESSION,
+     "!place->holds && !keeps_place(status)", "place->holds && !keeps_place(status)", "etcd", "who_is_refused_leaves"),
+    ("a delete that is refused is asked for all the time", QUEUED_SESSION,
+     "boot_ns() + LEAVE_AGAIN_NS", "boot_ns()", "zookeeper_between", "who_may_not_leave_asks_seldom"),
+    ("requests begin before the login", ZK_SESSION, "ZOO_CONNECTED_STATE && logs_in(zk, handle)",
+     "ZOO_CONNECTED_STATE && (handle != NULL || logs_in(zk, handle))", "zookeeper_between",
+     "a_login_comes_before_all_requests"),
+    ("a connection on which nothing is answered keeps a session", ZK_SESSION,
+     "(zk->heard || session->open_locks == 0)", "(zk->heard || true)", "zookeeper_between", "its_watches_are_too_many"),
+    ("the first proof after a pause comes with the next write", "lock/zookeeper/proof.c",
+     "if (proven || proof->touch_count == 0)", "if (proven || due_ns > 0)", "zookeeper_proof", "when_it_is_written_next"),
+    ("a session that lives looks its hosts up", ZK_SESSION, "zoo_set_servers_resolution_delay(handle, -1)",
+     "zoo_set_servers_resolution_delay(handle, 0)", "zookeeper_between", "a_session_that_lives_looks_up_no_host"),
+    ("a session that its servers refuse is never given up", ZK_SESSION,
      "    if (now_ns < due_ns)\n        return due_ns;\n    zk->given_up", "    if (now_ns > 0)\n        return due_ns;\n    zk->given_up",
      "zookeeper", "its_server_loses_its_data"),
     ("who makes the identity again gives it the same value", "lock/queued/claim.c",

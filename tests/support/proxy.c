@@ -50,6 +50,7 @@ struct proxy {
     struct wire wires[WIRES_MAX];
     char **requests;
     size_t request_count;
+    size_t connections;
     bool pending; /* a plan waits for its request */
     bool done;
     bool stop;
@@ -119,6 +120,7 @@ static void accept_wire(struct proxy *proxy)
     int client = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC);
     if (client < 0)
         return;
+    proxy->connections++;
     int redis = redis_socket(proxy);
     if (redis < 0) {
         close(client);
@@ -420,6 +422,14 @@ void proxy_cut(struct proxy *proxy, const char *text)
     }
     pthread_mutex_unlock(&proxy->mutex);
     wake(proxy);
+}
+
+size_t proxy_connections(struct proxy *proxy)
+{
+    pthread_mutex_lock(&proxy->mutex);
+    size_t count = proxy->connections;
+    pthread_mutex_unlock(&proxy->mutex);
+    return count;
 }
 
 size_t proxy_requests(struct proxy *proxy, const char *text)

@@ -47,6 +47,8 @@ void proxy_let_go_and_hear(struct proxy *proxy);
 /* Cuts the connections whose latest request contains the text. */
 void proxy_cut(struct proxy *proxy, const char *text);
 
+/* How many connections clients have made so far. */
+size_t proxy_connections(struct proxy *proxy);
 /* How many requests so far contain the text. It assumes that each arrived in one piece. */
 size_t proxy_requests(struct proxy *proxy, const char *text);
 

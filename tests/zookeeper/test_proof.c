@@ -100,6 +100,23 @@ static void many_answers_lose_little(void **state)
     assert_in_range(proof.counts_ns, 9 * TICK - TICK / 8 - 2, 9 * TICK - 1);
 }
 
+/* Who does not know that the session lives writes again as soon as that proves something. */
+static void when_it_is_written_next(void **state)
+{
+    (void)state;
+    struct proof proof = begun(0);
+    assert_int_equal(proof_due(&proof, 100, 5 * TICK, false), 100 + 5 * TICK);
+    proof_connected(&proof);
+    proof_written(&proof, 100, 150);
+    assert_int_equal(proof_due(&proof, 100, 5 * TICK, true), 100 + 5 * TICK);
+    assert_int_equal(proof_due(&proof, 100, 5 * TICK, false), 150 + TICK);
+    assert_int_equal(proof_due(&proof, 100, TICK / 2, false), 100 + TICK / 2);
+    /* It was refused, so the older answer is not proven yet: it is not sent at once. */
+    proof_answered(&proof, 2 * TICK, 2 * TICK + 10);
+    assert_int_equal(proof_due(&proof, 2 * TICK, 5 * TICK, false), 3 * TICK);
+    assert_true(proof_written(&proof, 3 * TICK, 3 * TICK + 1));
+}
+
 /* ---- URLs ------------------------------------------------------------------------------------ */
 
 static void what_a_url_says(void **state)
@@ -108,6 +125,7 @@ static void what_a_url_says(void **state)
     struct zk_url url;
     assert_status(zk_url_read(&url, "zk://h1,h2:2182,[::1],[::2]:9/a/b/?tick_ms=500"), OK);
     assert_string_equal(url.hosts, "h1:2181,h2:2182,[::1]:2181,[::2]:9");
+    assert_string_equal(url.addresses, "h1:2181,h2:2182,::1:2181,::2:9");
     assert_string_equal(url.root, "/a/b");
     assert_int_equal(url.tick_ms, 500);
     assert_null(url.login);
@@ -161,6 +179,7 @@ int main(void)
         cmocka_unit_test(writes_prove_each_other),
         cmocka_unit_test(a_new_connection_counts_from_the_latest_answer),
         cmocka_unit_test(many_answers_lose_little),
+        cmocka_unit_test(when_it_is_written_next),
         cmocka_unit_test(what_a_url_says),
         cmocka_unit_test(what_is_no_url),
     };

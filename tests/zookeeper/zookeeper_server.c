@@ -25,6 +25,7 @@
 struct zookeeper {
     pid_t pid;
     int port;
+    const char *argument;
     char folder[64];
     char url[64], hosts[32];
 };
@@ -52,7 +53,7 @@ static _Noreturn void become_zookeeper(const struct zookeeper *zookeeper)
     int fd = open(log, O_WRONLY | O_CREAT | O_APPEND, 0600);
     must(fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0);
     execlp("java", "java", "-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-           "-XX:-UsePerfData", "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+           zookeeper->argument, "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
            config, (char *)NULL);
     _exit(127);
 }
@@ -97,8 +98,14 @@ static void launch(struct zookeeper *zookeeper)
 
 struct zookeeper *zookeeper_start(void)
 {
+    return zookeeper_start_with("-XX:-UsePerfData");
+}
+
+struct zookeeper *zookeeper_start_with(const char *argument)
+{
     struct zookeeper *zookeeper = calloc(1, sizeof *zookeeper);
     must(zookeeper != NULL);
+    zookeeper->argument = argument;
     strcpy(zookeeper->folder, "/tmp/dlock-test-XXXXXX");
     must(mkdtemp(zookeeper->folder) != NULL);
     for (int tries = 0; zookeeper->pid == 0; tries++) {

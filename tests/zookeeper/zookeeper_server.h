@@ -12,6 +12,8 @@ struct zookeeper;
 
 /* Starts it and waits until it serves. From the main thread only: it dies with that one. */
 struct zookeeper *zookeeper_start(void);
+/* The same, with an argument for Java. */
+struct zookeeper *zookeeper_start_with(const char *argument);
 /* SIGSTOP, and when it is known to have stopped; SIGCONT. */
 void zookeeper_pause(struct zookeeper *zookeeper);
 void zookeeper_resume(struct zookeeper *zookeeper);

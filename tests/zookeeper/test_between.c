@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What can come between two steps of the engine for ZooKeeper: a new connection, another session, a
+ * login, a look-up. Functions of its client library are wrapped, so that it comes there.
+ */
+#include "background.h"
+#include "must.h"
+#include "proxy.h"
+#include "record.h"
+#include "server.h"
+#include "started.h"
+#include "dlock_zookeeper.h"
+#include "zookeeper_engine.h"
+#include "zookeeper_server.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOCK "lock:a"
+#define IDENTITY "/dlock/identity"
+
+static struct zookeeper *zookeeper;
+static struct proxy *proxy;
+
+static int set_up(void **state)
+{
+    (void)state;
+    zookeeper = zookeeper_start();
+    proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    proxy_free(proxy);
+    zookeeper_free(zookeeper);
+    return 0;
+}
+
+/* login: "" or "user:password@"; path: "" or "/path". */
+static dlock_client *client_with(const char *login, const char *path, struct dlock_options options)
+{
+    char url[128];
+    snprintf(url, sizeof url, "zk://%s127.0.0.1%s%s?tick_ms=%d", login,
+             strrchr(proxy_url(proxy), ':'), path, ZOOKEEPER_TICK_MS);
+    if (options.ttl_ms == 0)
+        options.ttl_ms = 30000;
+    options.engine = dlock_zookeeper();
+    return client_of(url, options);
+}
+
+static dlock_client *client_here(void)
+{
+    return client_with("", "", (struct dlock_options){0});
+}
+
+static dlock *lock_named(dlock_client *client, const char *name)
+{
+    dlock *lock;
+    assert_status(dlock_open(client, NULL, name, &lock), OK);
+    return lock;
+}
+
+static dlock *lock_at(dlock_client *client)
+{
+    return lock_named(client, LOCK);
+}
+
+static void leave(dlock_client *client, dlock *lock)
+{
+    dlock_close(lock);
+    dlock_client_close(client);
+}
+
+static bool is_free(dlock *lock)
+{
+    struct dlock_holder holder = {.size = sizeof holder};
+    assert_status(dlock_inspect(lock, &holder), OK);
+    return !holder.held;
+}
+
+/* ---- A new connection between two requests that were sent together --------------------------- */
+
+/* The first: a request for a path that ends so. It is cut, and with it the connection; the one that
+ * follows goes by the next connection. */
+static struct tear {
+    const char *first; /* NULL: none is wanted */
+    const char *text;  /* of the path's, as the proxy finds it */
+    enum proxy_act act;
+    bool is_sent;       /* the first one is, and not the second */
+    size_t connections; /* of before */
+} tear;
+static int syncs;
+
+static void tear_at(const char *first, const char *text, enum proxy_act act)
+{
+    tear = (struct tear){.first = first, .text = text, .act = act};
+}
+
+static bool has_torn(void)
+{
+    return tear.first == NULL && !tear.is_sent && proxy_done(proxy);
+}
+
+static void comes_first(const char *path)
+{
+    size_t size = tear.first != NULL ? strlen(tear.first) : 0;
+    if (size == 0 || strlen(path) < size || strcmp(path + strlen(path) - size, tear.first) != 0)
+        return;
+    tear.first = NULL;
+    tear.is_sent = true;
+    tear.connections = proxy_connections(proxy);
+    proxy_plan(proxy, tear.act, tear.text, NULL, 0);
+}
+
+/* Once the client connects again it has forgotten what the former connection carried. */
+static void comes_second(void)
+{
+    if (!tear.is_sent)
+        return;
+    tear.is_sent = false;
+    eventually(proxy_done(proxy) && proxy_connections(proxy) > tear.connections);
+}
+
+#define WRAPPED(type, name, ...)                                                                   \
+    type __real_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__)
+
+WRAPPED(int, zoo_acreate, zhandle_t *handle, const char *path, const char *value, int size,
+        const struct ACL_vector *access, int mode, string_completion_t then, const void *data)
+{
+    if (mode == ZOO_CONTAINER)
+        comes_second();
+    else
+        comes_first(path);
+    return __real_zoo_acreate(handle, path, value, size, access, mode, then, data);
+}
+
+WRAPPED(int, zoo_acreate2, zhandle_t *handle, const char *path, const char *value, int size,
+        const struct ACL_vector *access, int mode, string_stat_completion_t then, const void *data)
+{
+    comes_first(path);
+    return __real_zoo_acreate2(handle, path, value, size, access, mode, then, data);
+}
+
+WRAPPED(int, zoo_async, zhandle_t *handle, const char *path, string_completion_t then,
+        const void *data)
+{
+    syncs++;
+    comes_first(path);
+    return __real_zoo_async(handle, path, then, data);
+}
+
+WRAPPED(int, zoo_aget, zhandle_t *handle, const char *path, int watch, data_completion_t then,
+        const void *data)
+{
+    comes_second();
+    return __real_zoo_aget(handle, path, watch, then, data);
+}
+
+WRAPPED(int, zoo_aget_children, zhandle_t *handle, const char *path, int watch,
+        strings_completion_t then, const void *data)
+{
+    comes_second();
+    return __real_zoo_aget_children(handle, path, watch, then, data);
+}
+
+/* What is listed does not tell what became of the create: it is no refusal, and no second node is
+ * made. */
+static void a_create_is_torn_from_its_list(enum proxy_act act)
+{
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock); /* now there are a connection and a queue */
+    assert_status(dlock_release(hold, NULL), OK);
+    tear_at("-", LOCK, act);
+    hold = acquired(lock);
+    assert_true(has_torn());
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+static void a_create_is_lost_before_its_list(void **state)
+{
+    (void)state;
+    a_create_is_torn_from_its_list(PROXY_CUT_REQUEST);
+}
+
+static void a_create_is_answered_to_nobody_before_its_list(void **state)
+{
+    (void)state;
+    a_create_is_torn_from_its_list(PROXY_CUT_REPLY);
+}
+
+/* Without it the list may be older than what was asked for. */
+static void a_sync_is_lost_before_its_list(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    assert_true(is_free(lock));
+    syncs = 0;
+    tear_at(LOCK, LOCK, PROXY_CUT_REQUEST);
+    assert_true(is_free(lock));
+    assert_true(has_torn());
+    assert_int_equal(syncs, 2);
+    leave(client, lock);
+}
+
+/* The nodes above the queue are missing, and then the queue. */
+static void a_path_is_lost_before_its_queue(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with("", "/fresh", (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    tear_at("/fresh/locks", "/fresh/locks", PROXY_CUT_REQUEST);
+    dlock_hold *hold = acquired(lock);
+    assert_true(has_torn());
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+static void an_identity_is_lost_before_it_is_read(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with("", "/nameless", (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    tear_at("/nameless/identity", "/nameless/identity", PROXY_CUT_REQUEST);
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
+    assert_true(has_torn());
+    assert_true(strlen(dlock_identity(hold)) > 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+/* A create that its client gave up is delivered when the lock was released long ago: the server has
+ * closed that connection, because the session has another one. */
+static void a_create_is_late(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, LOCK, NULL, 0);
+    hold = acquired(lock);
+    assert_true(proxy_done(proxy));
+    assert_status(dlock_release(hold, NULL), OK);
+    proxy_let_go(proxy);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* ---- An answer that is none ------------------------------------------------------------------ */
+
+/* The header of a reply to another request. */
+static void plan_reply(int32_t xid, int32_t error, const char *text)
+{
+    const uint32_t words[] = {htonl(16), htonl((uint32_t)xid), 0, 0, htonl((uint32_t)error)};
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, text, words, sizeof words);
+}
+
+/* ZooKeeper's client closes the connection, and the outcome is as open as after a lost reply. */
+static void a_reply_is_to_another_request(void **state)
+{
+    (void)state;
+    char name[48];
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    snprintf(name, sizeof name, "%s:", dlock_client_id(client)); /* of its places */
+    plan_reply(7, 0, name);
+    hold = acquired(lock);
+    assert_true(proxy_done(proxy));
+    plan_reply(7, 0, name);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(proxy_done(proxy));
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* ---- An acquire that ends in front of everybody ---------------------------------------------- */
+
+static void is_over(int rc, const struct Stat *stat, const void *data)
+{
+    (void)stat;
+    atomic_store((_Atomic int *)(uintptr_t)data, rc == ZOK ? 1 : -1);
+}
+
+static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
+{
+    (void)handle, (void)type, (void)state, (void)path, (void)context;
+}
+
+static void is_done(int rc, const void *data)
+{
+    is_over(rc, NULL, data);
+}
+
+static zhandle_t *zookeeper_here(void)
+{
+    zhandle_t *handle =
+        zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, PATIENCE_MS, NULL, NULL, 0);
+    assert_non_null(handle);
+    return handle;
+}
+
+static void set_identity(const char *value)
+{
+    _Atomic int over = 0;
+    zhandle_t *handle = zookeeper_here();
+    assert_int_equal(
+        zoo_aset(handle, IDENTITY, value, (int)strlen(value), -1, is_over, (void *)&over), ZOK);
+    eventually(atomic_load(&over) != 0);
+    assert_int_equal(atomic_load(&over), 1);
+    assert_int_equal(zookeeper_close(handle), ZOK);
+}
+
+/* Its node is there already: it does not stay until the session's time has passed twice. */
+static void who_is_refused_leaves(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *other = client_here();
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = wanted(others, (struct dlock_want){.identity = true});
+    assert_status(dlock_release(hold, NULL), OK);
+    set_identity("");
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS, .identity = true};
+    assert_status(dlock_acquire(lock, &want, &hold), REFUSED);
+    assert_says(dlock_error(), "its value is not one of this library");
+    hold = acquired(others);
+    assert_status(dlock_release(hold, NULL), OK);
+    set_identity("0123");
+    leave(other, others);
+    leave(client, lock);
+}
+
+static _Atomic int deletes, writes;
+
+WRAPPED(int, zoo_adelete, zhandle_t *handle, const char *path, int version, void_completion_t then,
+        const void *data)
+{
+    atomic_fetch_add(&deletes, 1);
+    return __real_zoo_adelete(handle, path, version, then, data);
+}
+
+WRAPPED(int, zoo_aset, zhandle_t *handle, const char *path, const char *value, int size,
+        int version, stat_completion_t then, const void *data)
+{
+    atomic_fetch_add(&writes, 1);
+    return __real_zoo_aset(handle, path, value, size, version, then, data);
+}
+
+static void allow(const char *path, int32_t what)
+{
+    _Atomic int over = 0;
+    struct ACL acl = {.perms = what, .id = ZOO_ANYONE_ID_UNSAFE};
+    struct ACL_vector access = {.count = 1, .data = &acl};
+    zhandle_t *handle = zookeeper_here();
+    assert_int_equal(zoo_aset_acl(handle, path, -1, &access, is_done, (void *)&over), ZOK);
+    eventually(atomic_load(&over) != 0);
+    assert_int_equal(atomic_load(&over), 1);
+    assert_int_equal(zookeeper_close(handle), ZOK);
+}
+
+/* Its session lives on, and it cannot delete its node: it does not ask for that all the time. */
+static void who_may_not_leave_asks_seldom(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_named(client, "kept");
+    dlock_hold *hold = acquired(lock);
+    allow("/dlock/locks/kept", ZOO_PERM_ALL & ~ZOO_PERM_DELETE);
+    atomic_store(&deletes, 0);
+    assert_status(dlock_release(hold, NULL), REFUSED);
+    assert_says(dlock_error(), "not authenticated");
+    eventually(atomic_load(&deletes) >= 2);
+    atomic_store(&deletes, 0);
+    atomic_store(&writes, 0);
+    eventually(atomic_load(&writes) >= 12); /* of the session's node: two sessions' time */
+    assert_true(atomic_load(&deletes) < 12);
+    allow("/dlock/locks/kept", ZOO_PERM_ALL);
+    eventually(is_free(lock));
+    leave(client, lock);
+}
+
+/* ---- Sessions -------------------------------------------------------------------------------- */
+
+static dlock_client *_Atomic late; /* its first request is sent before zookeeper_init2 returns */
+
+WRAPPED(zhandle_t *, zookeeper_init2, const char *hosts, watcher_fn watch, int ms,
+        const clientid_t *id, void *context, int flags, log_callback_fn log)
+{
+    zhandle_t *handle = __real_zookeeper_init2(hosts, watch, ms, id, context, flags, log);
+    const dlock_client *client = late;
+    if (client != NULL)
+        eventually(stats_of(client).commands > 0);
+    return handle;
+}
+
+/* Nodes are for the user alone, so the server must know the user before the first create. */
+static void a_login_comes_before_all_requests(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_with("ann:secret@", "/ann", (struct dlock_options){0});
+    dlock_client *other = client_with("", "/ann", (struct dlock_options){0});
+    late = client;
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = acquired(lock);
+    late = NULL;
+    assert_status(tried(others, &none), REFUSED);
+    assert_says(dlock_error(), "not authenticated");
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(other, others);
+    leave(client, lock);
+}
+
+static bool says_that_it_was_refused(dlock *lock)
+{
+    dlock_hold *hold;
+    plan_reply(-4, ZAUTHFAILED, "ann:secret");
+    return tried(lock, &hold) != DLOCK_OK && strstr(dlock_error(), "the login was refused") != NULL;
+}
+
+/* Then it is tried again, but not at once. */
+static void a_login_is_refused(void **state)
+{
+    (void)state;
+    dlock_client *client =
+        client_with("ann:secret@", "/ann",
+                    (struct dlock_options){.connect_timeout_ms = 100, .command_timeout_ms = 100});
+    dlock *lock = lock_at(client);
+    eventually(says_that_it_was_refused(lock));
+    dlock_hold *hold;
+    proxy_plan(proxy, PROXY_CUT_REQUEST, "nobody says so", NULL, 0);
+    eventually(tried(lock, &hold) == DLOCK_OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+/* A session is given up: that waits until its handle is connected again, and so does not. */
+static _Atomic enum { NOT_ASKED, ASKED_FOR, GIVEN_UP } gives_up;
+
+WRAPPED(const clientid_t *, zoo_client_id, zhandle_t *handle)
+{
+    if (atomic_load(&gives_up) == ASKED_FOR) {
+        atomic_store(&gives_up, GIVEN_UP);
+        eventually(zoo_state(handle) == ZOO_CONNECTED_STATE ||
+                   zoo_state(handle) == ZOO_EXPIRED_SESSION_STATE);
+    }
+    return __real_zoo_client_id(handle);
+}
+
+/* Its holds were reported lost. So nothing is asked for in it, although it lives again. */
+static void a_session_that_is_given_up_connects(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    atomic_store(&gives_up, ASKED_FOR);
+    zookeeper_pause(zookeeper);
+    eventually(atomic_load(&gives_up) == GIVEN_UP);
+    zookeeper_restart(zookeeper); /* sessions have their whole time again */
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_int_equal(stats_of(client).connects, 2);
+    leave(client, lock);
+}
+
+/* Small enough to work with: ZooKeeper's client sends all watches anew in one request. */
+static void its_watches_are_too_many(void **state)
+{
+    (void)state;
+    enum { WAITERS = 60 };
+    _Atomic int over = 0;
+    struct zookeeper *small = zookeeper_start_with("-Djute.maxbuffer=2048");
+    struct proxy *link = proxy_start_to(atoi(strrchr(zookeeper_hosts(small), ':') + 1));
+    struct dlock_options options = {
+        .ttl_ms = 1000, .contenders = WAITERS, .engine = dlock_zookeeper()};
+    char url[64];
+    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(link), ':'),
+             ZOOKEEPER_TICK_MS);
+    dlock_client *client = client_of(url, options);
+    options.ttl_ms = 30000;
+    dlock_client *other = client_of(zookeeper_url(small), options);
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = acquired(others);
+    struct started *crowd = crowd_new(WAITERS, true, &over);
+    for (size_t i = 0; i < WAITERS; i++)
+        start(lock, waiting(PATIENCE_MS), &crowd[i]);
+    eventually(stats_of(client).contended == WAITERS);
+    proxy_plan(link, PROXY_CUT_REQUEST, "/dlock/clients/", NULL, 0);
+    eventually(proxy_done(link));
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == WAITERS);
+    crowd_answered(crowd, WAITERS, DLOCK_OK);
+    free(crowd);
+    leave(other, others);
+    leave(client, lock);
+    proxy_free(link);
+    zookeeper_free(small);
+}
+
+/* ---- The clock ------------------------------------------------------------------------------- */
+
+static _Atomic int64_t boottime_jumps_s;
+
+WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
+{
+    int result = __real_clock_gettime(clock, time);
+    if (clock == CLOCK_BOOTTIME)
+        time->tv_sec += atomic_load(&boottime_jumps_s);
+    return result;
+}
+
+/* The client was idle for longer than its session's time. What proves that it lives is a write a
+ * tick after the first one, and not the one that would be due a sixth of the session's time later. */
+static void the_first_proof_after_a_pause(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(lock);
+    atomic_store(&boottime_jumps_s, PATIENCE_MS / 50);
+    lock = lock_at(client);
+    hold = wanted(lock, (struct dlock_want){.wait_ms = PATIENCE_MS});
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    atomic_store(&boottime_jumps_s, 0);
+}
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+static _Atomic int lookups;
+
+/* Of ZooKeeper's client library: this one comes before the C library's. All hosts are this one. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                struct addrinfo **found)
+{
+    atomic_fetch_add(&lookups, 1);
+    if (strchr(host, '[') != NULL)
+        return EAI_NONAME;
+    struct sockaddr_in *address = calloc(1, sizeof *address);
+    struct addrinfo *one = calloc(1, sizeof *one);
+    must(address != NULL && one != NULL);
+    *address = (struct sockaddr_in){.sin_family = AF_INET,
+                                    .sin_port = htons((uint16_t)atoi(port)),
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    *one = (struct addrinfo){.ai_family = AF_INET,
+                             .ai_socktype = hints->ai_socktype,
+                             .ai_protocol = hints->ai_protocol,
+                             .ai_addrlen = sizeof *address,
+                             .ai_addr = (struct sockaddr *)address};
+    *found = one;
+    return 0;
+}
+
+void freeaddrinfo(struct addrinfo *found)
+{
+    free(found->ai_addr);
+    free(found);
+}
+
+static bool nobody_is_looked_up(dlock *lock)
+{
+    int before = atomic_load(&lookups);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    return atomic_load(&lookups) == before;
+}
+
+/* A name server that is slow must not end a session that is connected. */
+static void a_session_that_lives_looks_up_no_host(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    eventually(nobody_is_looked_up(lock));
+    for (int i = 0; i < 5; i++)
+        assert_true(nobody_is_looked_up(lock));
+    leave(client, lock);
+}
+
+/* The brackets are the URL's, and not the address's. */
+static void an_address_in_brackets(void **state)
+{
+    (void)state;
+    char url[64];
+    snprintf(url, sizeof url, "zk://[::1]%s?tick_ms=%d", strrchr(zookeeper_hosts(zookeeper), ':'),
+             ZOOKEEPER_TICK_MS);
+    dlock_client *client =
+        client_of(url, (struct dlock_options){.ttl_ms = 30000, .engine = dlock_zookeeper()});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+static _Atomic bool in_latin_1;
+
+WRAPPED(const unsigned short **, __ctype_b_loc, void)
+{
+    static _Thread_local unsigned short table[384];
+    static _Thread_local const unsigned short *from;
+    const unsigned short **real = __real___ctype_b_loc();
+    if (!in_latin_1)
+        return real;
+    memcpy(table, *real - 128, sizeof table);
+    for (int c = 0xc0; c <= 0xff; c++)
+        table[128 + c] = table[128 + 'a'];
+    from = table + 128;
+    return &from;
+}
+
+/* A letter in one locale is none in another: that must not make two locks of one. */
+static void a_name_is_the_same_in_each_locale(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_here(), *other = client_here();
+    dlock *lock = lock_named(client, "caf\xe9");
+    in_latin_1 = true;
+    dlock *others = lock_named(other, "caf\xe9");
+    in_latin_1 = false;
+    dlock_hold *hold = acquired(lock);
+    assert_status(tried(others, &none), BUSY);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(other, others);
+    leave(client, lock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_create_is_lost_before_its_list),
+        cmocka_unit_test(a_create_is_answered_to_nobody_before_its_list),
+        cmocka_unit_test(a_sync_is_lost_before_its_list),
+        cmocka_unit_test(a_path_is_lost_before_its_queue),
+        cmocka_unit_test(an_identity_is_lost_before_it_is_read),
+        cmocka_unit_test(a_create_is_late),
+        cmocka_unit_test(a_reply_is_to_another_request),
+        cmocka_unit_test(who_is_refused_leaves),
+        cmocka_unit_test(who_may_not_leave_asks_seldom),
+        cmocka_unit_test(a_login_comes_before_all_requests),
+        cmocka_unit_test(a_login_is_refused),
+        cmocka_unit_test(a_session_that_is_given_up_connects),
+        cmocka_unit_test(its_watches_are_too_many),
+        cmocka_unit_test(the_first_proof_after_a_pause),
+        cmocka_unit_test(a_session_that_lives_looks_up_no_host),
+        cmocka_unit_test(an_address_in_brackets),
+        cmocka_unit_test(a_name_is_the_same_in_each_locale),
+    };
+    return cmocka_run_group_tests_name("zookeeper_between", tests, set_up, tear_down);
+}
