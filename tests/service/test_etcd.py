@@ -78,7 +78,7 @@ def test_over_tls(redis, start, tmp_path):
         certificate = tmp_path / "data" / "fixtures" / "client" / "cert.pem"
         wait_until(certificate.exists, "it has a certificate")
         name = f"etcds://127.0.0.1:{client}/shop"
-        shop = start(redis, "--lock", "etcd", "--lock-servers", f"{name}?ca={certificate}", "--redis-timeout-ms", 5000)
+        shop = start(redis, "--lock", "etcd", "--lock-servers", f"{name}?ca={certificate}")
         wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
         assert shop.stock(value=5).status == 200 and shop.sell().json["unit"] == 5
         assert shop.admin("GET", "/lock").json["servers"] == [name]
@@ -114,6 +114,7 @@ def test_what_it_grants_is_told(redis, start, flags):
     switched = shop.switch(rung="watchdog").json
     assert (switched["ttl_ms"], switched["valid_ms"]) == (1001, None)
     assert shop.sell().status == 200 and shop.admin("GET", "/lock").json["valid_ms"] <= 1001
+    assert shop.switch(rung="owner_lua").json["valid_ms"] is None
     assert shop.switch(rung="etcd").json["valid_ms"] >= told["valid_ms"]
 
 
