@@ -154,6 +154,16 @@ void lock_servers_note(struct lock_servers *locks, const dlock_hold *hold)
         atomic_store(&locks->valid_ms, left_ms);
 }
 
+/* dlock_error() without the lock's name, which says nothing to a reader. */
+static const char *error_without(const char *name)
+{
+    const char *error = dlock_error();
+    const size_t size = strlen(name);
+    const bool named = error[0] == '\'' && strncmp(error + 1, name, size) == 0 &&
+                       strncmp(error + 1 + size, "': ", 3) == 0;
+    return named ? error + size + strlen("'': ") : error;
+}
+
 dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64_t timeout_ms,
                               dlock_cancel *cancel, char error[STOCK_ERROR_MAX])
 {
@@ -169,7 +179,7 @@ dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64
         snprintf(error, STOCK_ERROR_MAX, "%.400s has not confirmed a lock within %lld ms",
                  locks->all, (long long)timeout_ms);
     else if (status != DLOCK_OK)
-        snprintf(error, STOCK_ERROR_MAX, "%s", dlock_error());
+        snprintf(error, STOCK_ERROR_MAX, "%s", error_without(name));
     if (hold != NULL) {
         lock_servers_note(locks, hold);
         dlock_release(hold, NULL);

@@ -24,7 +24,7 @@
 #define CHECK_LATER_MS 250 /* while it is away and its waits have ended */
 #define CHECK_SUSPECTED_MS 1000 /* while it answers, but a connection to it failed or was refused */
 
-#define OUTAGE_WHY_MAX 160
+#define OUTAGE_WHY_MAX 240
 
 struct server {
     struct outage *outage;
