@@ -110,7 +110,7 @@ say_remedy() {
     elif [[ $1 == redis ]]; then
         say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == @(zk|etcd)[0-9] ]]; then
-        say "the lock's server $1 has ended, and the others of its ensemble go on:" \
+        say "the lock's server $1 has ended, and $(ensemble_goes_on "${1%[0-9]}"):" \
             "scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == lock[0-9] ]]; then
         say "the lock's server $1 has ended, and has forgotten its vote: scripts/shop down --port $SHOP_PORT, then up"
@@ -118,6 +118,17 @@ say_remedy() {
         say "$1 has ended: scripts/shop down --port $SHOP_PORT, then up; what Redis holds is gone then"
     else
         say "instance $1 has ended: scripts/shop restart --port $SHOP_PORT replaces it"
+    fi
+}
+
+# ensemble_goes_on NAME: what those of its servers do that live.
+ensemble_goes_on() {
+    local alive
+    read -ra alive <<<"$(shop_alive | tr ' ' '\n' | grep "^$1[0-9]$" | tr '\n' ' ')"
+    if ((2 * ${#alive[@]} > ENSEMBLE_SERVERS)); then
+        printf 'the others of its ensemble go on'
+    else
+        printf 'those that are left are no majority, so no lock is granted there'
     fi
 }
 

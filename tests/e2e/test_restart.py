@@ -510,6 +510,18 @@ def test_another_process_with_the_pid_is_not_ended(place):
     assert done.code == 0, done
 
 
+@pytest.mark.parametrize("alive,says", [(2, "the others of its ensemble go on"), (1, "those that are left are no majority")])
+def test_what_is_left_of_an_ensemble_is_said(place, alive, says):
+    folder = place.state / str(place.ports.nginx)
+    folder.mkdir(parents=True)
+    (folder / "settings").touch()
+    libraries = "; ".join(f"source {SCRIPTS}/lib/{name}.sh" for name in ("common", "shop", "ensemble"))
+    lines = "".join(f"etcd{i} $$ $(process_start $$) 1\\n" if i <= alive else f"etcd{i} $$ 0 1\\n" for i in (1, 2, 3))
+    done = place.run("bash", "-c", f'{libraries}; SHOP_PORT={place.ports.nginx}; printf "{lines}" >"$(shop_folder)/parts"; '
+                                   "shop_each say_remedy")
+    assert done.code == 0 and f"the lock's server etcd3 has ended, and {says}" in done.err, done
+
+
 def test_it_is_started_as_up_was_told(place):
     """By options, by the environment, and from the folder it was told them in."""
     servers = "redis://:secret@127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"
