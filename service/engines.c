@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define X(NAME, name, scheme, tls_scheme, example, package)                                                    \
+#define X(NAME, name, scheme, tls_scheme, example, package)                                        \
     const struct dlock_engine *dlock_##name(void) __attribute__((weak));
 #include "engines.def"
 #undef X
 
 const struct engine engines[ENGINE_COUNT] = {
-#define X(NAME, name, scheme, tls_scheme, example, package)                                                    \
+#define X(NAME, name, scheme, tls_scheme, example, package)                                        \
     {#name, scheme, tls_scheme, example, "DLOCK_" #NAME, package, dlock_##name},
 #include "engines.def"
 #undef X

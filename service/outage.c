@@ -29,12 +29,12 @@
 struct server {
     struct outage *outage;
     enum server_role role;
-    size_t number;                    /* among those of its role */
-    struct stock *stock;              /* the thread's connection; NULL: an ensemble */
-    struct lock_servers *locks;       /* of an ensemble */
-    char said[STOCK_ERROR_MAX];       /* the thread's: what an ensemble's latest check found */
-    char why[OUTAGE_WHY_MAX];         /* while it is away: what its latest check found */
-    bool unconfirmed;                 /* and whether that is only about its replicas */
+    size_t number;              /* among those of its role */
+    struct stock *stock;        /* the thread's connection; NULL: an ensemble */
+    struct lock_servers *locks; /* of an ensemble */
+    char said[STOCK_ERROR_MAX]; /* the thread's: what an ensemble's latest check found */
+    char why[OUTAGE_WHY_MAX];   /* while it is away: what its latest check found */
+    bool unconfirmed;           /* and whether that is only about its replicas */
     const char *key;
     pthread_t thread;
     bool started;
@@ -397,9 +397,8 @@ static void *outage_run(void *arg)
 /* ---- All of it ------------------------------------------------------------------------------- */
 
 /* stock_server NULL: an ensemble. */
-static bool outage_prepare(struct outage *outage, enum server_role role,
-                           struct lock_servers *locks, struct stock_server *stock_server,
-                           const char *key)
+static bool outage_prepare(struct outage *outage, enum server_role role, struct lock_servers *locks,
+                           struct stock_server *stock_server, const char *key)
 {
     const size_t number = outage->counts[role]++;
     struct server *server = &outage->servers[role][number];

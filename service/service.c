@@ -131,7 +131,8 @@ static bool raise_descriptor_limit(const struct config *config, char error[SERVI
              "--connections %" PRId64 "%s needs %ju file descriptors, the limit is %ju: raise it "
              "(ulimit -Hn %ju) or ask for fewer connections",
              config->connections,
-             watches_max(config) > 0 ? " with etcd, which may have a connection for each sale," : "",
+             watches_max(config) > 0 ? " with etcd, which may have a connection for each sale,"
+                                     : "",
              (uintmax_t)needed, (uintmax_t)hard, (uintmax_t)needed);
     return false;
 }

@@ -56,29 +56,27 @@ static bool is_sentinel(const char *at, size_t size)
     return at[0] == 's' && size > scheme && memchr(at + scheme, '/', size - scheme) == NULL;
 }
 
-/* libcurl, by which etcd's engine asks, names servers in its own words. */
-static void hide_named(char *text)
+/* Why an ensemble does not answer is said in the words of its client's library, which may name
+ * hosts, ports and files. */
+static void cut_reason(char *text)
 {
-    static const struct {
-        const char *before, *behind;
-    } phrases[] = {
-        {"Failed to connect to ", " after "}, {"resolve host: ", " "}, {"target host name '", "'"}};
-    for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
-        for (char *at = text; (at = strstr(at, phrases[i].before)) != NULL;) {
-            at += strlen(phrases[i].before);
-            const size_t most = strcspn(at, ";)");
-            const char *behind = memmem(at, most, phrases[i].behind, strlen(phrases[i].behind));
-            const size_t size = behind != NULL ? (size_t)(behind - at) : most;
-            const char *word = size >= strlen("a server") ? "a server" : "?";
-            const size_t length = size > 0 ? strlen(word) : 0;
-            memcpy(at, word, length);
-            memmove(at + length, at + size, strlen(at + size) + 1);
-        }
+    static const char *const phrases[] = {
+        " could not be connected to: ", " did not answer in time: ", " lives: "};
+    for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++) {
+        char *at = strstr(text, phrases[i]);
+        if (at == NULL)
+            continue;
+        at += strlen(phrases[i]) - strlen(": ");
+        const char *end = strstr(at, "); the instance keeps");
+        if (end == NULL)
+            end = at + strlen(at);
+        memmove(at, end, strlen(end) + 1);
+    }
 }
 
 void text_hide_servers(char *text)
 {
-    hide_named(text);
+    cut_reason(text);
     static const struct {
         const char *scheme, *name;
         bool is_list;

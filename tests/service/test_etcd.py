@@ -85,8 +85,7 @@ def test_over_tls(redis, start, tmp_path):
         server.kill()
         reply = wait_until(lambda: (reply := shop.sell()).problem == "lock-unavailable" and "(" in reply.json["detail"] and reply,
                            "sales are refused at once")
-        assert "(etcd could not be connected to: Failed to connect to a server after" in reply.json["detail"]
-        assert str(client) not in reply.json["detail"]
+        assert "(etcd could not be connected to); the instance keeps trying" in reply.json["detail"]
     finally:
         server.kill()
         server.wait()
