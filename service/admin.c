@@ -134,6 +134,7 @@ void admin_metrics(struct service *service, struct request *request)
     now.history_lost = history_lost(service->env.history, &(bool){false});
     for (size_t i = 0; i < LOCK_ROLES; i++)
         add_stats(&now.lock, service->locks[i].client);
+    now.valid_ms = atomic_load(&service->locks[lock_servers_role(setting.rung)].valid_ms);
     now.lock_server_count = several->count;
     for (size_t i = 0; i < several->count; i++)
         now.lock_servers[i] = several->names[i];
@@ -216,6 +217,16 @@ static void add_servers(cJSON *json, const struct service *service, const struct
         cJSON_AddItemToArray(servers, cJSON_CreateString(locks->names[i]));
 }
 
+/* What the servers grant may be more than --ttl-ms. */
+static void add_validity(cJSON *json, struct service *service, const struct dlock_rung *rung)
+{
+    const long long ms = atomic_load(&service->locks[lock_servers_role(rung)].valid_ms);
+    if (ms > 0 && rung->expires)
+        cJSON_AddNumberToObject(json, "valid_ms", (double)ms);
+    else
+        cJSON_AddNullToObject(json, "valid_ms");
+}
+
 static void answer_setting(struct service *service, struct request *request,
                            const struct setting *setting)
 {
@@ -236,6 +247,8 @@ static void answer_setting(struct service *service, struct request *request,
         cJSON_AddNullToObject(json, "history");
     }
     add_servers(json, service, setting->rung);
+    cJSON_AddNumberToObject(json, "ttl_ms", (double)service->config.ttl_ms);
+    add_validity(json, service, setting->rung);
     add_epoch(json, &service->epochs);
     cJSON_AddBoolToObject(json, "switching", atomic_load(&service->mode.closed));
     cJSON_AddStringToObject(json, "instance", service->config.instance);
@@ -431,6 +444,10 @@ static bool switch_now(struct service *service, struct sale_worker *worker, stru
         return false;
     mode_hold(&service->mode); /* a sale that is refused meanwhile is recorded before it or after */
     const bool recorded = record_switch(service, wish, error);
+    const bool other = strcmp(wish->setting.rung->name, service->mode.now.rung->name) != 0;
+    struct lock_servers *locks = &service->locks[lock_servers_role(wish->setting.rung)];
+    if (recorded && other && locks->engine == NULL) /* these servers have several rungs */
+        atomic_store(&locks->valid_ms, 0);
     if (recorded)
         service->mode.now = wish->setting;
     mode_let_go(&service->mode);
@@ -456,6 +473,8 @@ bool admin_put_lock(struct service *service, struct sale_worker *worker, struct 
         return true;
     }
     bool switched = switch_now(service, worker, request, &wish);
+    if (switched)
+        lock_owner_close_locks(&service->lock_owner_pool, wish.setting.rung);
     mode_open(&service->mode);
     workers_go_on(service->sales);
     if (switched) {

@@ -69,14 +69,15 @@ static const struct row rows[] = {
     {"lock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),
      "another server for the lock"},
     {"lock-servers", SERVERS, "URL,URL,URL...: an odd number, 3 to 15, each as for --redis"
-#define X(NAME, name, scheme, example, package) ", or " example
+#define X(NAME, name, scheme, tls_scheme, example, package) ", or " example
 #include "engines.def"
 #undef X
      ,
      "", "", 0, 0, AT(lock_servers),
      "the servers of locks that are not kept on one Redis: independent Redis servers for --lock "
-     "redlock, an ensemble for a rung of its own kind. For switches between them the list may have "
-     "several kinds. A comma begins a new URL only before a scheme"},
+     "redlock, an ensemble for a rung of its own kind; etcds:// is etcd over TLS, with "
+     "?ca=FILE&cert=FILE&key=FILE. For switches between them the list may have several kinds. A "
+     "comma begins a new URL only before a scheme"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
     {"lock-service", NAME, "a name of letters, digits, . _ -", "", "", 0, 64, AT(lock_service),
@@ -373,7 +374,7 @@ static bool set_engine_url(struct config *config, const struct engine *engine, c
 }
 
 static const char or_ensembles[] = ""
-#define X(NAME, name, scheme, example, package) ", or " example
+#define X(NAME, name, scheme, tls_scheme, example, package) ", or " example
 #include "engines.def"
 #undef X
     ;
@@ -434,7 +435,7 @@ static bool set_urls(struct config *config, const char *from, const char *list,
 static size_t scheme_size(const char *url)
 {
     const struct engine *engine = engine_of_url(url);
-    return engine != NULL                     ? strlen(engine->scheme)
+    return engine != NULL                     ? engine_scheme_size(engine, url)
            : strncmp(url, "redis://", 8) == 0 ? 8
            : is_of_sentinels(url)             ? 11
            : strncmp(url, "unix://", 7) == 0  ? 7
@@ -447,53 +448,53 @@ static bool set_value(struct config *config, const struct row *row, const char *
 {
     void *field = (char *)config + row->offset;
     char names[WRITE_NAMES_MAX];
-    const char *why;
+    const char *why, *shown = text_without_logins(value);
     int64_t number;
     int index;
     switch (row->kind) {
     case NUMBER:
         if (!parse_number(value, &number) || number < row->min || number > row->max)
             return config_wrong(error, "%s: \"%s\" is not a number from %lld to %lld (%s)", from,
-                                value, (long long)row->min, (long long)row->max, row->unit);
+                                shown, (long long)row->min, (long long)row->max, row->unit);
         *(int64_t *)field = number;
         return true;
     case SWITCH:
         if (!word_find("off|on", value, &index))
-            return config_wrong(error, "%s: \"%s\" is neither \"on\" nor \"off\"", from, value);
+            return config_wrong(error, "%s: \"%s\" is neither \"on\" nor \"off\"", from, shown);
         *(bool *)field = index == 1;
         return true;
     case CHOICE:
         if (!word_find(row->values, value, &index))
-            return config_wrong(error, "%s: \"%s\" is not one of %s", from, value, row->values);
+            return config_wrong(error, "%s: \"%s\" is not one of %s", from, shown, row->values);
         *(int *)field = index;
         return true;
     case LOCK:
         write_lock_names(names);
         return write_find_lock(value, &config->named) ||
-               config_wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, value, names);
+               config_wrong(error, "%s: \"%s\" is no rung; the rungs are %s", from, shown, names);
     case WRITE:
         config->named.by_write = -1;
         write_names("|", names);
         return value[0] == '\0' || write_find(value, &config->named.by_write) ||
-               config_wrong(error, "%s: \"%s\" is not one of %s", from, value, names);
+               config_wrong(error, "%s: \"%s\" is not one of %s", from, shown, names);
     case NAME:
         if ((value[0] != '\0' || row->fallback[0] != '\0') &&
             !config_is_name(value, (size_t)row->max))
-            return config_wrong(error, "%s: \"%s\" is not %s (at most %lld)", from, value,
+            return config_wrong(error, "%s: \"%s\" is not %s (at most %lld)", from, shown,
                                 row->values, (long long)row->max);
         break;
     case ADDRESS:
     case ADDRESS_OR_OFF:
         if (!net_is_address(value) && (row->kind == ADDRESS || strcmp(value, "off") != 0))
-            return config_wrong(error, "%s: \"%s\" is not %s, as in %s", from, value, row->values,
+            return config_wrong(error, "%s: \"%s\" is not %s, as in %s", from, shown, row->values,
                                 row->fallback);
         break;
     case SERVER:
         if (engine_of_url(value) != NULL)
             return config_wrong(error,
-                                "%s: %s begins the URL of an ensemble, which keeps only locks; "
+                                "%s: %.*s begins the URL of an ensemble, which keeps only locks; "
                                 "give it to --lock-servers",
-                                from, engine_of_url(value)->scheme);
+                                from, (int)scheme_size(value), value);
         if (value[0] != '\0' && !is_server(value, &why))
             return config_wrong(error, "%s: %s", from, why);
         break;
@@ -561,8 +562,8 @@ static const struct row *find_row(const char *flag, size_t size)
 
 static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
 {
-    int used =
-        snprintf(error, CONFIG_ERROR_MAX, "%s is no flag of inventoryd; the flags are", argument);
+    int used = snprintf(error, CONFIG_ERROR_MAX, "%.300s is no flag of inventoryd; the flags are",
+                        text_without_logins(argument));
     for (size_t i = 0; i < ROWS && used < CONFIG_ERROR_MAX; i++)
         used += snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used, " --%s", rows[i].flag);
     if (used < CONFIG_ERROR_MAX)
@@ -589,7 +590,8 @@ static bool config_read_action(struct config_request *request, const char *name,
         if (strcmp(value, "problems") == 0)
             request->action = CONFIG_HELP_PROBLEMS;
         else if (strcmp(value, "markdown") != 0)
-            return config_wrong(error, "--help: \"%s\" is not one of markdown, problems", value);
+            return config_wrong(error, "--help: \"%s\" is not one of markdown, problems",
+                                text_without_logins(value));
         return true;
     }
     if (value != NULL)
@@ -616,7 +618,7 @@ static bool read_argument(struct config *config, struct config_request *request,
     bool took_next = false;
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')
         return config_wrong(error, "\"%s\" is not a flag: flags begin with --, see --help",
-                            argument);
+                            text_without_logins(argument));
     const char *flag = argument + 2;
     const char *equals = strchr(flag, '=');
     size_t size = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
@@ -648,15 +650,16 @@ static bool read_argument(struct config *config, struct config_request *request,
 static bool read_first_line(const char *flag, const char *file, char *line, int size,
                             char error[CONFIG_ERROR_MAX])
 {
+    const char *shown = text_without_logins(file);
     struct stat status;
     /* Without O_NONBLOCK, open() would wait for the writer of a FIFO. */
     int fd = open(file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (in == NULL)
-        return config_wrong(error, "%s: %s: %s", flag, file, strerror(errno));
+        return config_wrong(error, "%s: %s: %s", flag, shown, strerror(errno));
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
         fclose(in);
-        return config_wrong(error, "%s: %s is no regular file; name one", flag, file);
+        return config_wrong(error, "%s: %s is no regular file; name one", flag, shown);
     }
     int c, count = 0;
     while (count < size - 1 && (c = getc(in)) != EOF && c != '\r' && c != '\n')
@@ -665,11 +668,11 @@ static bool read_first_line(const char *flag, const char *file, char *line, int 
     int reason = ferror(in) ? errno : 0;
     fclose(in);
     if (reason != 0)
-        return config_wrong(error, "%s: %s: %s", flag, file, strerror(reason));
+        return config_wrong(error, "%s: %s: %s", flag, shown, strerror(reason));
     return memchr(line, '\0', (size_t)count) == NULL ||
            config_wrong(error,
                         "%s: the first line of %s has a NUL byte in it; write it anew, as text",
-                        flag, file);
+                        flag, shown);
 }
 
 static bool read_password(const char *flag, const char *file, char password[PASSWORD_MAX + 2],
@@ -836,16 +839,6 @@ void config_free(struct config *config)
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
-/* The URL without what may be a login, which is everything between the scheme and the last @. */
-static void hide_login(const char *url, char *shown, size_t size)
-{
-    const char *at = strrchr(url, '@');
-    if (at == NULL)
-        snprintf(shown, size, "%s", url);
-    else
-        snprintf(shown, size, "%.*s***@%s", (int)scheme_size(url), url, at + 1);
-}
-
 const char *config_word(const struct config *config, const char *flag)
 {
     const struct row *row = find_row(flag, strlen(flag));
@@ -854,18 +847,12 @@ const char *config_word(const struct config *config, const char *flag)
 
 static void hide_logins(const struct config *config, char *shown, size_t size)
 {
-    char one[4096];
     shown[0] = '\0';
-    for (size_t i = 0; i < config->lock_url_count; i++) {
-        hide_login(config->lock_urls[i], one, sizeof one);
-        text_join(shown, size, ",", one);
-    }
-    for (size_t i = 0; i < ENGINE_COUNT; i++) {
-        if (config->engine_urls[i] == NULL)
-            continue;
-        hide_login(config->engine_urls[i], one, sizeof one);
-        text_join(shown, size, ",", one);
-    }
+    for (size_t i = 0; i < config->lock_url_count; i++)
+        text_join(shown, size, ",", text_without_logins(config->lock_urls[i]));
+    for (size_t i = 0; i < ENGINE_COUNT; i++)
+        if (config->engine_urls[i] != NULL)
+            text_join(shown, size, ",", text_without_logins(config->engine_urls[i]));
 }
 
 cJSON *config_json(const struct config *config)
@@ -896,8 +883,7 @@ cJSON *config_json(const struct config *config)
             cJSON_AddStringToObject(json, name, write_ways[config->write].name);
             break;
         case SERVER:
-            hide_login(*(char *const *)field, shown, sizeof shown);
-            cJSON_AddStringToObject(json, name, shown);
+            cJSON_AddStringToObject(json, name, text_without_logins(*(char *const *)field));
             break;
         case SERVERS:
             hide_logins(config, shown, sizeof shown);

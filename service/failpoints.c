@@ -6,6 +6,7 @@
 
 #include "../lock/clock.h"
 #include "log.h"
+#include "text.h"
 
 #include <dlock.h>
 #include <inttypes.h>
@@ -233,8 +234,9 @@ bool failpoints_set_list(struct failpoints *failpoints, const char *list,
         snprintf(one, sizeof one, "%.*s", (int)size, list);
         char *equals = strchr(one, '=');
         if (equals == NULL || size >= sizeof one)
-            return failpoints_wrong(
-                error, "\"%.100s\" is not POINT=ACTION, as in sale.after_read=1*pause", one);
+            return failpoints_wrong(error,
+                                    "\"%.100s\" is not POINT=ACTION, as in sale.after_read=1*pause",
+                                    text_without_logins(one));
         *equals = '\0';
         if (!failpoints_set(failpoints, one, equals + 1, error))
             return false;

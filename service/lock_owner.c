@@ -63,6 +63,24 @@ void lock_owner_give(struct lock_owner_pool *lock_owner_pool, struct lock_owner 
     pthread_mutex_unlock(&lock_owner_pool->mutex);
 }
 
+/* They are taken out of the pool meanwhile: its mutex is not held while a call blocks. */
+void lock_owner_close_locks(struct lock_owner_pool *lock_owner_pool, const struct dlock_rung *rung)
+{
+    struct lock_owner *idle, *next;
+    pthread_mutex_lock(&lock_owner_pool->mutex);
+    idle = lock_owner_pool->free;
+    lock_owner_pool->free = NULL;
+    pthread_mutex_unlock(&lock_owner_pool->mutex);
+    for (; idle != NULL; idle = next) {
+        next = idle->next;
+        if (idle->lock != NULL && strcmp(dlock_rung_of(idle->lock)->name, rung->name) != 0) {
+            dlock_close(idle->lock);
+            idle->lock = NULL;
+        }
+        lock_owner_give(lock_owner_pool, idle);
+    }
+}
+
 bool lock_owner_forget(struct lock_owner *lock_owner, dlock_hold *hold)
 {
     struct holder *next = calloc(1, sizeof *next);

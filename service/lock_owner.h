@@ -48,6 +48,9 @@ void lock_owner_pool_free(struct lock_owner_pool *lock_owner_pool);
 /* Any thread. NULL when out of memory. */
 struct lock_owner *lock_owner_take(struct lock_owner_pool *lock_owner_pool);
 void lock_owner_give(struct lock_owner_pool *lock_owner_pool, struct lock_owner *lock_owner);
+/* Closes the locks of other rungs than this one that idle lock_owners keep open, so that nothing of
+ * theirs is left on servers that no sale needs any more. May block for a request. */
+void lock_owner_close_locks(struct lock_owner_pool *lock_owner_pool, const struct dlock_rung *rung);
 /* Keeps the hold until lock_owner_pool_free, with its holder and with its lock open. It is renewed
  * if its rung renews. False: out of memory; the hold is still the caller's. */
 bool lock_owner_forget(struct lock_owner *lock_owner, dlock_hold *hold);

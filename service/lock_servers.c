@@ -75,9 +75,10 @@ bool lock_servers_init(struct lock_servers *locks, const struct config *config,
     locks->apart = role != ROLE_LOCK || strcmp(config->lock_redis, config->stock_redis) != 0;
     if (!name_all(locks, urls)) {
         snprintf(error, error_size,
-                 "the addresses of the lock's servers have more than %d characters together; give "
-                 "shorter ones, such as names from /etc/hosts",
-                 STOCK_SERVERS_MAX);
+                 "the addresses of the lock's servers have more than %d characters together, or an "
+                 "ensemble has more than %d hosts; give fewer, or shorter ones, such as names from "
+                 "/etc/hosts",
+                 STOCK_SERVERS_MAX, ENGINE_HOSTS_MAX);
         return false;
     }
     for (size_t i = 0; i < locks->count && locks->engine == NULL; i++) {
@@ -146,19 +147,43 @@ bool lock_servers_find_twins(const struct lock_servers *locks, char *text, size_
     return false;
 }
 
-dlock_status lock_servers_try(const struct lock_servers *locks, const char *name,
-                              int64_t timeout_ms, dlock_cancel *cancel, char error[STOCK_ERROR_MAX])
+void lock_servers_note(struct lock_servers *locks, const dlock_hold *hold)
 {
+    const int64_t left_ms = dlock_remaining_ms(hold);
+    if (left_ms != DLOCK_NEVER_EXPIRES && left_ms > atomic_load(&locks->valid_ms))
+        atomic_store(&locks->valid_ms, left_ms);
+}
+
+/* dlock_error() without the lock's name, which says nothing to a reader. */
+static const char *error_without(const char *name)
+{
+    const char *error = dlock_error();
+    const size_t size = strlen(name);
+    const bool named = error[0] == '\'' && strncmp(error + 1, name, size) == 0 &&
+                       strncmp(error + 1 + size, "': ", 3) == 0;
+    return named ? error + size + strlen("'': ") : error;
+}
+
+dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64_t timeout_ms,
+                              dlock_cancel *cancel, char error[STOCK_ERROR_MAX])
+{
+    char name[96];
     struct dlock_want want = {.size = sizeof want, .call_max_ms = timeout_ms, .cancel = cancel};
     dlock *lock = NULL;
     dlock_hold *hold = NULL;
+    snprintf(name, sizeof name, "lock:{%s}:%s", who, dlock_client_id(locks->client));
     dlock_status status = dlock_open(locks->client, locks->engine->name, name, &lock);
     if (status == DLOCK_OK)
         status = dlock_acquire(lock, &want, &hold);
-    if (status != DLOCK_OK)
-        snprintf(error, STOCK_ERROR_MAX, "%s", dlock_error());
-    if (hold != NULL)
+    if (status == DLOCK_BUSY)
+        snprintf(error, STOCK_ERROR_MAX, "%.400s has not confirmed a lock within %lld ms",
+                 locks->all, (long long)timeout_ms);
+    else if (status != DLOCK_OK)
+        snprintf(error, STOCK_ERROR_MAX, "%s", error_without(name));
+    if (hold != NULL) {
+        lock_servers_note(locks, hold);
         dlock_release(hold, NULL);
+    }
     dlock_close(lock);
     return status;
 }

@@ -12,6 +12,8 @@
 #include "engines.h"
 #include "stock.h"
 
+#include <stdatomic.h>
+
 struct sale_env;
 
 struct lock_servers {
@@ -29,6 +31,8 @@ struct lock_servers {
     /* Their addresses, as stock_server_name or engine_name gives them. */
     char *names[LOCK_SERVERS_MAX];
     char all[STOCK_SERVERS_MAX + 1]; /* the names, sorted, with commas between them */
+    /* The most that a hold had left when it was acquired; 0: none yet, or it does not expire. */
+    atomic_llong valid_ms;
 };
 
 /* Which servers keep the locks of that rung. */
@@ -50,11 +54,14 @@ void lock_servers_free(struct lock_servers *locks);
  * granted. The text says which. */
 bool lock_servers_find_twins(const struct lock_servers *locks, char *text, size_t size);
 
-/* Whether an engine's ensemble grants locks: acquires one that no sale needs, and releases it.
- * OK and BUSY: it does. Otherwise error[] says why. `cancel` ends it. */
-dlock_status lock_servers_try(const struct lock_servers *locks, const char *name,
-                              int64_t timeout_ms, dlock_cancel *cancel,
-                              char error[STOCK_ERROR_MAX]);
+/* Notes how long the hold, which was just acquired, is valid. */
+void lock_servers_note(struct lock_servers *locks, const dlock_hold *hold);
+
+/* Whether an engine's ensemble grants locks: acquires one that nobody else wants, and releases it.
+ * who: the caller, of which there is one at a time; a lock of its own and of this client. Unless
+ * OK, error[] says why; BUSY: the ensemble has not confirmed the lock in time. `cancel` ends it. */
+dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64_t timeout_ms,
+                              dlock_cancel *cancel, char error[STOCK_ERROR_MAX]);
 
 /* How many of so many servers a lock needs: a majority; of one that one. */
 size_t lock_servers_needed(size_t count);

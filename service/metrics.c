@@ -233,12 +233,17 @@ static void print_requests(FILE *out)
                          metrics_load(&aborted));
 }
 
-static void print_locks(FILE *out, const struct dlock_stats *lock)
+static void print_locks(FILE *out, const struct metrics_now *now)
 {
+    const struct dlock_stats *lock = &now->lock;
     print_histogram(out, "lock_acquire_time_seconds", "From asking for the lock to acquiring it.",
                     &acquire_time);
     print_histogram(out, "lock_hold_time_seconds",
                     "From acquiring the lock to the answer to its release.", &hold_time);
+    metrics_print_head(out, "lock_valid_seconds", "gauge",
+                       "The most that a hold of the current lock had left when it was acquired; "
+                       "0: none yet, or it does not expire.");
+    fprintf(out, "lock_valid_seconds %.3f\n", (double)now->valid_ms / 1e3);
     metrics_print_single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
     metrics_print_single(out, "lock_released_total", "counter", "Releases that were confirmed.",
                          lock->released);
@@ -308,7 +313,7 @@ char *metrics_print(const struct metrics_now *now)
                          "Stored answers given to sales with an Idempotency-Key: nothing was sold.",
                          metrics_load(&replayed));
     print_stock(out);
-    print_locks(out, &now->lock);
+    print_locks(out, now);
     print_redis(out, now);
     print_ensembles(out, now);
     metrics_print_single(out, "inventoryd_queue_depth", "gauge", "Requests that wait for a worker.",

@@ -48,6 +48,7 @@ struct metrics_now {
     size_t lock_server_count;
     const char *ensembles[ENGINE_COUNT]; /* the names, by engine; NULL: not given */
     struct dlock_stats lock;
+    long long valid_ms; /* the most that a hold of the current lock had left when it was acquired */
 };
 /* Allocated; NULL when out of memory. */
 char *metrics_print(const struct metrics_now *now);

@@ -5,6 +5,7 @@
 #include "net.h"
 
 #include "../lock/clock.h"
+#include "text.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -187,7 +188,7 @@ int net_get(const char *url, int timeout_ms, char error[NET_ERROR_MAX])
     const char *host = url + 7;
     const char *path = strncmp(url, "http://", 7) == 0 ? host + strcspn(host, "/") : NULL;
     if (path == NULL || !net_split(host, path, &address)) {
-        snprintf(error, NET_ERROR_MAX, "%s is not http://host:port/path", url);
+        snprintf(error, NET_ERROR_MAX, "%s is not http://host:port/path", text_without_logins(url));
         return 0;
     }
     int length = snprintf(request, sizeof request,

@@ -24,17 +24,17 @@
 #define CHECK_LATER_MS 250 /* while it is away and its waits have ended */
 #define CHECK_SUSPECTED_MS 1000 /* while it answers, but a connection to it failed or was refused */
 
-#define OUTAGE_WHY_MAX 160
+#define OUTAGE_WHY_MAX 240
 
 struct server {
     struct outage *outage;
     enum server_role role;
-    size_t number;                    /* among those of its role */
-    struct stock *stock;              /* the thread's connection; NULL: an ensemble */
-    const struct lock_servers *locks; /* of an ensemble */
-    char said[STOCK_ERROR_MAX];       /* the thread's: what an ensemble's latest check found */
-    char why[OUTAGE_WHY_MAX];         /* while it is away: what its latest check found */
-    bool unconfirmed;                 /* and whether that is only about its replicas */
+    size_t number;              /* among those of its role */
+    struct stock *stock;        /* the thread's connection; NULL: an ensemble */
+    struct lock_servers *locks; /* of an ensemble */
+    char said[STOCK_ERROR_MAX]; /* the thread's: what an ensemble's latest check found */
+    char why[OUTAGE_WHY_MAX];   /* while it is away: what its latest check found */
+    bool unconfirmed;           /* and whether that is only about its replicas */
     const char *key;
     pthread_t thread;
     bool started;
@@ -302,10 +302,9 @@ void outage_hint_about(struct outage *outage, enum server_role role, const char 
 
 static enum check_result outage_probe_ensemble(struct server *server, int64_t timeout_ms)
 {
-    switch (lock_servers_try(server->locks, server->key, timeout_ms, server->outage->end_cancel,
+    switch (lock_servers_try(server->locks, "outage", timeout_ms, server->outage->end_cancel,
                              server->said)) {
     case DLOCK_OK:
-    case DLOCK_BUSY:
         return THERE;
     case DLOCK_REFUSED:
     case DLOCK_INVALID: /* the ensemble's limits do not fit */
@@ -398,9 +397,8 @@ static void *outage_run(void *arg)
 /* ---- All of it ------------------------------------------------------------------------------- */
 
 /* stock_server NULL: an ensemble. */
-static bool outage_prepare(struct outage *outage, enum server_role role,
-                           const struct lock_servers *locks, struct stock_server *stock_server,
-                           const char *key)
+static bool outage_prepare(struct outage *outage, enum server_role role, struct lock_servers *locks,
+                           struct stock_server *stock_server, const char *key)
 {
     const size_t number = outage->counts[role]++;
     struct server *server = &outage->servers[role][number];
@@ -424,7 +422,7 @@ static bool outage_prepare_all(struct outage *outage, const struct outage_option
 {
     bool complete = true;
     for (int role = 0; role < LOCK_ROLES; role++) {
-        const struct lock_servers *locks = &options->locks[role];
+        struct lock_servers *locks = &options->locks[role];
         for (size_t i = 0; i < locks->count; i++)
             complete = outage_prepare(outage, (enum server_role)role, locks, locks->servers[i],
                                       options->lock_key) &&

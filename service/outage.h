@@ -31,8 +31,8 @@ struct outage_options {
     int64_t fail_fast_ms;
     int64_t redis_timeout_ms;
     /* Each Redis server is checked on its own connection, by a write of its key that changes
-     * nothing. An ensemble is asked for a lock of that name. */
-    const struct lock_servers *locks; /* LOCK_ROLES of them, by role */
+     * nothing. An ensemble is asked for a lock: see lock_servers_try. */
+    struct lock_servers *locks; /* LOCK_ROLES of them, by role */
     struct stock_server *stock_server;
     const char *lock_key, *stock_key;
 };

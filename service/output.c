@@ -4,6 +4,8 @@
  */
 #include "output.h"
 
+#include "text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -24,6 +26,7 @@ static const char *wrong_kind(mode_t mode)
 
 int output_open(const char *file, int access, char error[OUTPUT_ERROR_MAX])
 {
+    const char *shown = text_without_logins(file);
     struct stat status;
     /* Without O_NONBLOCK, open() would wait for the reader of a FIFO. */
     int fd = open(file, access | O_CREAT | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
@@ -32,10 +35,10 @@ int output_open(const char *file, int access, char error[OUTPUT_ERROR_MAX])
     const char *kind = known ? wrong_kind(status.st_mode) : NULL;
     if (kind != NULL)
         snprintf(error, OUTPUT_ERROR_MAX,
-                 "%.300s is %s; give a regular file in a folder that can be written", file, kind);
+                 "%.300s is %s; give a regular file in a folder that can be written", shown, kind);
     else if (fd < 0)
         snprintf(error, OUTPUT_ERROR_MAX, "%.300s: %s; give a file in a folder that can be written",
-                 file, strerror(reason));
+                 shown, strerror(reason));
     if (kind == NULL || fd < 0)
         return fd;
     close(fd);

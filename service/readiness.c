@@ -130,12 +130,11 @@ static const char *readiness_ask_locks(struct service *service, const struct loc
 }
 
 /* An ensemble is ready if it grants a lock. */
-static const char *readiness_ask_ensemble(struct service *service, const struct lock_servers *locks,
+static const char *readiness_ask_ensemble(struct service *service, struct lock_servers *locks,
                                           char text[STOCK_ERROR_MAX])
 {
-    const dlock_status status = lock_servers_try(locks, service_probe_key(service, ROLE_LOCK),
-                                                 service->config.redis_timeout_ms, NULL, text);
-    const bool ready = status == DLOCK_OK || status == DLOCK_BUSY;
+    const int64_t timeout_ms = service->config.redis_timeout_ms;
+    const bool ready = lock_servers_try(locks, "readyz", timeout_ms, NULL, text) == DLOCK_OK;
     outage_hint(service->env.outage, locks->role, ready ? OUTAGE_THERE : OUTAGE_LOOK);
     return ready ? NULL : text;
 }
@@ -144,7 +143,7 @@ const char *readiness_fault(struct service *service, struct stock *stock,
                             char text[STOCK_ERROR_MAX])
 {
     const struct setting setting = mode_copy(&service->mode);
-    const struct lock_servers *locks = &service->locks[lock_servers_role(setting.rung)];
+    struct lock_servers *locks = &service->locks[lock_servers_role(setting.rung)];
     const bool asks_lock = setting.rung->distributed;
     bool failing;
     if (!asks_lock || locks->role != ROLE_LOCK) /* its metric stays correct */

@@ -258,6 +258,7 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     }
     sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
+    lock_servers_note(env->locks[sale_locks(env)->role], sale->hold);
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
     sale_record_enter(env, sale);
     if (looks)

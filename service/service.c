@@ -26,6 +26,7 @@
 #define SHOP_THREADS 2
 #define LOCK_OTHERS 2 /* who ask a lock's server beside its threads: the timekeeper, the outage */
 #define OTHER_DESCRIPTORS 64
+#define ETCD_REQUESTS 64 /* connections of etcd's client beside those of watches: dlock_etcd.h */
 
 static bool service_wrong(char error[SERVICE_ERROR_MAX], const char *text)
 {
@@ -101,13 +102,21 @@ static struct workers *start_workers(struct service *service, size_t threads, si
 
 /* ---- Start ----------------------------------------------------------------------------------- */
 
+/* etcd's client also has a connection for each lock that is held or waited for. Each sale may be of
+ * another item, and each check of the ensemble has a lock, too. */
+static int64_t watches_max(const struct config *config)
+{
+    const bool has_etcd = config->engine_urls[ENGINE_ETCD] != NULL;
+    return has_etcd ? config->connections + ADMIN_CONNECTIONS + ETCD_REQUESTS : 0;
+}
+
 static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
 {
     struct rlimit limit;
     const int64_t per_thread = (int64_t)config->lock_url_count; /* a connection a server */
     const int64_t lock_threads = config->workers + ASIDE_THREADS + LOCK_THREADS + LOCK_OTHERS;
     rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers +
-                             per_thread * lock_threads + OTHER_DESCRIPTORS);
+                             per_thread * lock_threads + watches_max(config) + OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return service_wrong(error, strerror(errno));
     if (limit.rlim_cur >= needed)
@@ -119,9 +128,12 @@ static bool raise_descriptor_limit(const struct config *config, char error[SERVI
     if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
         return true;
     snprintf(error, SERVICE_ERROR_MAX,
-             "--connections %" PRId64 " needs %ju file descriptors, the limit is %ju: raise it "
+             "--connections %" PRId64 "%s needs %ju file descriptors, the limit is %ju: raise it "
              "(ulimit -Hn %ju) or ask for fewer connections",
-             config->connections, (uintmax_t)needed, (uintmax_t)hard, (uintmax_t)needed);
+             config->connections,
+             watches_max(config) > 0 ? " with etcd, which may have a connection for each sale,"
+                                     : "",
+             (uintmax_t)needed, (uintmax_t)hard, (uintmax_t)needed);
     return false;
 }
 
@@ -147,7 +159,8 @@ static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_M
     struct stat status;
     if (files[0] != '\0' && (stat(files, &status) != 0 || !S_ISDIR(status.st_mode))) {
         snprintf(error, SERVICE_ERROR_MAX,
-                 "--failpoint-files: \"%.400s\" is no folder; name one that is there", files);
+                 "--failpoint-files: \"%.400s\" is no folder; name one that is there",
+                 text_without_logins(files));
         return false;
     }
     service->env.failpoints = failpoints_new(files);

@@ -16,7 +16,7 @@
 enum server_role {
     ROLE_LOCK,
     ROLE_LOCK_SERVERS,
-#define X(NAME, name, scheme, example, package) ROLE_##NAME,
+#define X(NAME, name, scheme, tls_scheme, example, package) ROLE_##NAME,
 #include "engines.def"
 #undef X
     ROLE_STOCK,

@@ -56,8 +56,27 @@ static bool is_sentinel(const char *at, size_t size)
     return at[0] == 's' && size > scheme && memchr(at + scheme, '/', size - scheme) == NULL;
 }
 
+/* Why an ensemble does not answer is said in the words of its client's library, which may name
+ * hosts, ports and files. */
+static void cut_reason(char *text)
+{
+    static const char *const phrases[] = {
+        " could not be connected to: ", " did not answer in time: ", " lives: "};
+    for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++) {
+        char *at = strstr(text, phrases[i]);
+        if (at == NULL)
+            continue;
+        at += strlen(phrases[i]) - strlen(": ");
+        const char *end = strstr(at, "); the instance keeps");
+        if (end == NULL)
+            end = at + strlen(at);
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
 void text_hide_servers(char *text)
 {
+    cut_reason(text);
     static const struct {
         const char *scheme, *name;
         bool is_list;
@@ -65,12 +84,14 @@ void text_hide_servers(char *text)
         {"redis://", "Redis", false},
         {"unix:", "Redis", false},
         {"sentinel://", "Redis", true},
-#define X(NAME, name, scheme, example, package) {scheme, #name, true},
+#define X(NAME, name, scheme, tls_scheme, example, package)                                        \
+    {scheme, #name, true}, {tls_scheme, #name, true},
 #include "engines.def"
 #undef X
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        for (char *at = text; (at = strstr(at, kinds[i].scheme)) != NULL; at++) {
+        for (char *at = text;
+             kinds[i].scheme[0] != '\0' && (at = strstr(at, kinds[i].scheme)) != NULL; at++) {
             size_t size = address_size(at, kinds[i].is_list);
             const char *name = is_sentinel(at, size) ? "sentinel" : kinds[i].name;
             if (size < strlen(name)) /* not an address */
@@ -81,4 +102,28 @@ void text_hide_servers(char *text)
             memcpy(at, name, length);
             memmove(at + length, at + size, strlen(at + size) + 1);
         }
+}
+
+/* Where the first login of the text may begin: behind a scheme, or else behind "--flag=". */
+static size_t login_start(const char *text)
+{
+    const char *from = text, *colon = strchr(text, ':'), *equals = strchr(text, '=');
+    if (strncmp(text, "--", 2) == 0 && equals != NULL && equals < colon)
+        from = equals + 1;
+    if (strncmp(colon, "://", 3) == 0)
+        from = colon + 3;
+    else if (strncmp(from, "unix:", 5) == 0)
+        from += 5;
+    return (size_t)(from - text);
+}
+
+const char *text_without_logins(const char *text)
+{
+    static _Thread_local char shown[4096];
+    const char *at = strrchr(text, '@');
+    if (at == NULL || memchr(text, ':', (size_t)(at - text)) == NULL)
+        snprintf(shown, sizeof shown, "%s", text);
+    else
+        snprintf(shown, sizeof shown, "%.*s***%s", (int)login_start(text), text, at);
+    return shown;
 }

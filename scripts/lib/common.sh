@@ -23,6 +23,11 @@ say() {
     printf '%s\n' "$*" >&2
 }
 
+# shown TEXT: without what may be a login of a URL in it.
+shown() {
+    printf '%s' "${1/:*@/:***@}"
+}
+
 # Ends the script: 2 says that nothing can be said about what was asked, 1 is kept for "it failed".
 fail() {
     printf '%s: %s\n' "$PROGRAM" "$*" >&2
@@ -40,7 +45,7 @@ parse_options() {
     local target value before=
     while (($#)); do
         [[ -n $1 ]] ||
-            fail "an argument is empty${before:+, behind $before}: leave it out, or say what it is. See $PROGRAM --help"
+            fail "an argument is empty${before:+, behind $(shown "$before")}: leave it out, or say what it is. See $PROGRAM --help"
         if [[ $1 == --*=* && -n ${OPTIONS[${1%%=*}]-} ]]; then
             set -- "${1%%=*}" "${1#*=}" "${@:2}"
         fi
@@ -85,14 +90,14 @@ take_option() {
 # refuse_rest [ARG...]: nothing may be left over.
 refuse_rest() {
     (($# > 0)) || return 0
-    fail "\"$1\" is not understood. Options:" \
+    fail "\"$(shown "$1")\" is not understood. Options:" \
         "$(printf '%s\n' "${!OPTIONS[@]}" | sort | tr '\n' ' ')--help"
 }
 
 # whole_number OPTION VALUE MIN MAX
 whole_number() {
     if [[ ! $2 =~ ^(0|[1-9][0-9]{0,8})$ ]] || (($2 < $3 || $2 > $4)); then
-        fail "$1 is \"$2\": it must be a whole number from $3 to $4"
+        fail "$1 is \"$(shown "$2")\": it must be a whole number from $3 to $4"
     fi
 }
 
@@ -103,7 +108,7 @@ one_of() {
     for word; do
         [[ $value != "$word" ]] || return 0
     done
-    fail "$option is \"$value\": it must be one of: $*"
+    fail "$option is \"$(shown "$value")\": it must be one of: $*"
 }
 
 # ---- The end -------------------------------------------------------------------------------------

@@ -78,20 +78,11 @@ ensemble_options() {
         printf '%s\n' --wait-ms $ENSEMBLE_WAIT_MS --fail-fast-ms $ENSEMBLE_FAIL_FAST_MS --ttl-ms $ENSEMBLE_TTL_MS
 }
 
-# How long nginx waits for an answer of an instance, and JMeter for one of nginx: longer than a sale may take.
-# "": as ever.
-ensemble_read_s() {
-    [[ -z $(ensembles) ]] || printf '%s' $((ENSEMBLE_WAIT_MS / 1000 + 15))
-}
-ensemble_response_ms() {
-    [[ -z $(ensembles) ]] || printf '%s' $((ENSEMBLE_WAIT_MS + 30000))
-}
-
 say_raised_limits() {
     [[ -z $(ensembles) ]] ||
         say "an ensemble's locks are slower than Redis', so these limits are raised: --wait-ms $ENSEMBLE_WAIT_MS," \
             "--fail-fast-ms $ENSEMBLE_FAIL_FAST_MS, --ttl-ms $ENSEMBLE_TTL_MS, nginx's proxy_read_timeout" \
-            "$(ensemble_read_s)s, JMeter's response_ms $(ensemble_response_ms)"
+            "$(shop_read_s)s, JMeter's response_ms $(shop_response_ms)"
 }
 
 # ---- ZooKeeper -----------------------------------------------------------------------------------
@@ -209,7 +200,7 @@ etcd_answers() {
 etcd_minority() {
     local name port status
     while read -r name port; do
-        status=$(curl --silent --max-time 2 --data '{}' "http://127.0.0.1:$port/v3/maintenance/status") || continue
+        status=$(curl --silent --fail --max-time 2 --data '{}' "http://127.0.0.1:$port/v3/maintenance/status") || continue
         ! jq --exit-status '.leader == .header.member_id' <<<"$status" >/dev/null || printf '%s\n' "$port"
     done < <(etcd_parts)
 }

@@ -4,6 +4,9 @@
 # nginx in front of instances: makes its configuration from deploy/nginx/, starts and ends it. It
 # runs as any user; all it writes is in the folder of its configuration. Needs common.sh.
 
+NGINX_READ_S=35 # as in the template
+NGINX_END_S=25  # what worker_shutdown_timeout is longer
+
 # Debian keeps nginx where only root looks.
 PATH=$PATH:/usr/sbin
 
@@ -24,11 +27,11 @@ nginx_servers() {
 # nginx_render --out FILE --listen ADDRESS:PORT --operators ADDRESS:PORT --log FILE
 #              --upstream NAME=HOST:PORT ... --admin NAME=HOST:PORT ... [--profile proof|failover]
 #              [--down NAME ...] [--read-s SECONDS]
-# --read-s: how long it waits for an answer; "": as the template says.
+# --read-s: how long it waits for an answer. After a reload it cuts off what takes NGINX_END_S longer.
 # FILE is the old one or the new one, wherever this is cut short.
 nginx_render() {
     local out='' listen='' operators='' log='' profile=proof down=' ' upstreams=() admins=() limits servers
-    local admin_servers read_s=
+    local admin_servers read_s=$NGINX_READ_S
     while (($#)); do
         case $1 in
         --out) out=$(option_value "$@") ;;
@@ -36,7 +39,7 @@ nginx_render() {
         --operators) operators=$(option_value "$@") ;;
         --log) log=$(option_value "$@") ;;
         --profile) profile=$(option_value "$@") ;;
-        --read-s) read_s=${2-} ;;
+        --read-s) read_s=$(option_value "$@") ;;
         --down) down+="$(option_value "$@") " ;;
         --upstream) upstreams+=("$(option_value "$@")") ;;
         --admin) admins+=("$(option_value "$@")") ;;
@@ -60,7 +63,8 @@ nginx_render() {
             "\"$out\", \"$listen\", \"$operators\", \"$log\""
     mkdir -p "$(dirname "$out")"
     sed -e '/^#/d' -e "s|@LISTEN@|$listen|" -e "s|@OPERATORS@|$operators|" -e "s|@LOG@|$log|" \
-        -e "s|\(proxy_read_timeout\) [0-9]*s|\1 ${read_s:-35}s|" \
+        -e "s|\(proxy_read_timeout\) [0-9]*s|\1 ${read_s}s|" \
+        -e "s|\(worker_shutdown_timeout\) [0-9]*s|\1 $((read_s + NGINX_END_S))s|" \
         -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
         -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out.new"
     mv "$out.new" "$out"
@@ -111,15 +115,22 @@ all_are_gone() {
     done
 }
 
+# nginx_shutdown_s CONF: after so many seconds it cuts off what is left of an old configuration.
+nginx_shutdown_s() {
+    sed -n 's/^worker_shutdown_timeout \([0-9]*\)s;.*/\1/p' "$1"
+}
+
 # nginx_reload CONF: returns when the last request under the old configuration was answered, or cut off
-# (worker_shutdown_timeout in nginx.conf.in).
+# (worker_shutdown_timeout, of the configuration before this one: it is the same).
 nginx_reload() {
-    local words old
+    local words old patience_s
     nginx_test "$1"
     process_start "$(<"$(dirname "$1")/nginx.pid")" >/dev/null || fail "nginx of $1 has ended"
     read -ra old <<<"$(nginx_workers "$1")"
     words=$("${NGINX_WORDS[@]}" -s reload 2>&1) || fail "nginx does not reload: $words"
-    wait_until 90 all_are_gone "${old[@]}" || fail "nginx's old workers live on, 90 s after a reload"
+    patience_s=$(($(nginx_shutdown_s "$1") + 30))
+    wait_until "$patience_s" all_are_gone "${old[@]}" ||
+        fail "nginx's old workers live on, $patience_s s after a reload"
 }
 
 # nginx_stop CONF: what is under way is finished first. Not running is fine.

@@ -195,7 +195,7 @@ follow_others() {
 
 # tell_lock I LOCK
 tell_lock() {
-    ask PUT "http://$(admin_of "$1")/lock" "$2" >/dev/null ||
+    ASK_MAX_S=$((SHOP_ANSWER_MS / 1000 + 15)) ask PUT "http://$(admin_of "$1")/lock" "$2" >/dev/null ||
         fail "instance $(shop_name "$1") does not take the lock that it is told; nginx leaves it out"
 }
 

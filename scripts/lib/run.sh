@@ -162,6 +162,11 @@ switch_instance() {
         "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"}" >/dev/null
 }
 
+# answer_s CONFIG: how long a switch may take: it waits for the sales in flight.
+answer_s() {
+    jq '[60, ((.wait_ms + .work_ms + 10 * .redis_timeout_ms) / 1000 | ceil) + 15] | max' <<<"$1"
+}
+
 # switch_lock RUNG WRITE RUN: on every instance.
 switch_lock() {
     local instance ASK_AWAY_UNTIL=$((SECONDS + RUN_AWAY_S))
@@ -262,6 +267,7 @@ drive_row() {
     mapfile -t items < <(run_items)
     RUN_CONFIG=$(ask GET "http://${RUN_INSTANCES[0]#*=}/config") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its settings"
+    ASK_MAX_S=$(answer_s "$RUN_CONFIG")
     keys=$(jq --raw-output .keys <<<"$RUN_CONFIG")
     # Still under the old lock: the last load may have left a key of that type, and this waits for it.
     set_stock "$(run_property stock 1000)" "${items[@]}"

@@ -7,7 +7,7 @@
 # Needs common.sh, nginx.sh, sentinel.sh and ensemble.sh. nginx's port identifies a shop. What was started is recorded
 # in LADDER_STATE/<port>/, so that `down` ends exactly what `up` started:
 #   parts       one line a process: name, pid, its start time in clock ticks, port
-#   settings    one line each: the options of `up`, and an `instance` for each instance
+#   settings    one line each: the options of `up`, and an `instance` for each instance; readable for its user alone
 #   load        locked while a load runs
 #   left-out/   a file an instance that nginx may leave out, with its lock, and one if it is behind (restart.sh)
 #   history/    what the instances record; a run's part is moved to its folder
@@ -27,6 +27,7 @@ SHOP_COUNT_MAX=16  # 8000 to 23000: below the ports that the kernel gives to cli
 SHOP_REDIS_CONF=
 SHOP_TOKEN_FILE=${INVENTORYD_ADMIN_TOKEN_FILE:-} # of the admin listeners; "": they need none
 SHOP_OPTIONS=()    # inventoryd's
+SHOP_ANSWER_MS=30000 # an instance answers a sale, or has switched its lock, by then: see set_answer_ms
 
 SHOP_STARTER=${LADDER_STARTER:-scripts/shop up} # what the user called: scripts/demo and scripts/prove say it
 unset LADDER_STARTER
@@ -109,7 +110,7 @@ say_remedy() {
     elif [[ $1 == redis ]]; then
         say "Redis has ended, and what it held is gone: scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == @(zk|etcd)[0-9] ]]; then
-        say "the lock's server $1 has ended, and the others of its ensemble go on:" \
+        say "the lock's server $1 has ended, and $(ensemble_goes_on "${1%[0-9]}"):" \
             "scripts/shop down --port $SHOP_PORT, then up"
     elif [[ $1 == lock[0-9] ]]; then
         say "the lock's server $1 has ended, and has forgotten its vote: scripts/shop down --port $SHOP_PORT, then up"
@@ -117,6 +118,17 @@ say_remedy() {
         say "$1 has ended: scripts/shop down --port $SHOP_PORT, then up; what Redis holds is gone then"
     else
         say "instance $1 has ended: scripts/shop restart --port $SHOP_PORT replaces it"
+    fi
+}
+
+# ensemble_goes_on NAME: what those of its servers do that live.
+ensemble_goes_on() {
+    local alive
+    read -ra alive <<<"$(shop_alive | tr ' ' '\n' | grep "^$1[0-9]$" | tr '\n' ' ')"
+    if ((2 * ${#alive[@]} > ENSEMBLE_SERVERS)); then
+        printf 'the others of its ensemble go on'
+    else
+        printf 'those that are left are no majority, so no lock is granted there'
     fi
 }
 
@@ -128,7 +140,7 @@ shop_setting() {
 shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
         "lock=$SHOP_LOCK_PORT" "lock_on=$SHOP_LOCK_ON" "lock_count=$SHOP_LOCK_SERVERS" "sentinel=$SHOP_SENTINEL_PORT" \
-        "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
+        "answer=$SHOP_ANSWER_MS" "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
     printf 'folder=%s\n' "$PWD"
     env | sed -n 's/^INVENTORYD_/environment=&/p'
@@ -147,6 +159,8 @@ shop_read_settings() {
     SHOP_STEP=$(shop_setting step)
     SHOP_COUNT=$(shop_setting count)
     mapfile -t SHOP_OPTIONS < <(shop_setting option)
+    SHOP_ANSWER_MS=$(shop_setting answer)
+    SHOP_ANSWER_MS=${SHOP_ANSWER_MS:-30000} # an earlier version did not write it
 }
 
 # shop_enter: restores the working directory and the environment of `up`, for a part that is started later.
@@ -378,12 +392,35 @@ instance_command() {
         "${SHOP_OPTIONS[@]}" "${@:2}")
 }
 
-# check_instance I [OPTION...]: its program is there and takes its options.
+# check_instance I [OPTION...]: its program is there and takes its options. Sets SHOP_ANSWER_MS.
 check_instance() {
     local words
     instance_command "$@"
     [[ -x ${COMMAND[0]} ]] || fail "there is no ${COMMAND[0]}: build it, or unset LADDER_BUILD"
-    words=$("${COMMAND[0]}" --print-config "${COMMAND[@]:1}" 2>&1) || fail "inventoryd refuses its options: $words"
+    words=$("${COMMAND[0]}" --print-config "${COMMAND[@]:1}" 2>&1) || {
+        [[ $words != *"--lock-servers names none"* ]] ||
+            words+="; or let scripts/shop start such servers: --lock-port 7100, and with --lock-on LIST several kinds"
+        fail "inventoryd refuses its options: $words"
+    }
+    set_answer_ms "$words"
+}
+
+# set_answer_ms CONFIG: a sale waits for its lock, does its business, and each command of it may take its whole time.
+set_answer_ms() {
+    local name value="[[:space:]]*\([0-9]*\).*"
+    local -A ms=()
+    for name in wait_ms work_ms redis_timeout_ms; do
+        ms[$name]=$(sed -n "s/.*\"$name\":$value/\1/p" <<<"$1")
+    done
+    SHOP_ANSWER_MS=$((ms[wait_ms] + ms[work_ms] + 10 * ms[redis_timeout_ms]))
+}
+
+# How long nginx waits for an answer of an instance, and JMeter for one of nginx.
+shop_read_s() {
+    printf '%s' $((SHOP_ANSWER_MS / 1000 + 5))
+}
+shop_response_ms() {
+    printf '%s' $(($(shop_read_s) * 1000 + 15000))
 }
 
 # start_instance I [OPTION...]
@@ -426,7 +463,7 @@ configure_nginx() {
     done
     nginx_render --out "$folder/nginx.conf" --listen "127.0.0.1:$SHOP_PORT" \
         --operators "127.0.0.1:$SHOP_OPERATORS_PORT" --log "$folder/access.log" \
-        --read-s "$(ensemble_read_s)" "${servers[@]}"
+        --read-s "$(shop_read_s)" "${servers[@]}"
 }
 
 start_nginx() {
@@ -457,7 +494,7 @@ shop_up() {
     need_no_shop
     rm -rf "${folder:?}"/{parts,settings,left-out,redis,lock[0-9],replica[0-9],sentinel[0-9],nginx,history,*.log}
     rm -rf "${folder:?}"/{zk,etcd}[0-9]
-    shop_write_settings >"$folder/settings"
+    (umask 077 && shop_write_settings >"$folder/settings") # URLs in it may have passwords
     at_exit shop_down_unless_up
     start_redis_servers
     say_raised_limits
@@ -556,7 +593,7 @@ shop_claim_load() {
     need_token
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     [[ -z $SHOP_SENTINEL_PORT ]] || RUN_MASTER=(shop_master)
-    [[ -z $(ensembles) ]] || RUN_LIMITS=("-Jresponse_ms=$(ensemble_response_ms)")
+    (($(shop_read_s) <= NGINX_READ_S)) || RUN_LIMITS=("-Jresponse_ms=$(shop_response_ms)")
     RUN_KILL=(shop_kill)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history

@@ -510,16 +510,33 @@ def test_another_process_with_the_pid_is_not_ended(place):
     assert done.code == 0, done
 
 
+@pytest.mark.parametrize("alive,says", [(2, "the others of its ensemble go on"), (1, "those that are left are no majority")])
+def test_what_is_left_of_an_ensemble_is_said(place, alive, says):
+    folder = place.state / str(place.ports.nginx)
+    folder.mkdir(parents=True)
+    (folder / "settings").touch()
+    libraries = "; ".join(f"source {SCRIPTS}/lib/{name}.sh" for name in ("common", "shop", "ensemble"))
+    lines = "".join(f"etcd{i} $$ $(process_start $$) 1\\n" if i <= alive else f"etcd{i} $$ 0 1\\n" for i in (1, 2, 3))
+    done = place.run("bash", "-c", f'{libraries}; SHOP_PORT={place.ports.nginx}; printf "{lines}" >"$(shop_folder)/parts"; '
+                                   "shop_each say_remedy")
+    assert done.code == 0 and f"the lock's server etcd3 has ended, and {says}" in done.err, done
+
+
 def test_it_is_started_as_up_was_told(place):
     """By options, by the environment, and from the folder it was told them in."""
-    assert place.shop("up", "--log-file", "shop.log", INVENTORYD_WAIT_MS=7777).code == 0
+    servers = "redis://:secret@127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"
+    assert place.shop("up", "--log-file", "shop.log", INVENTORYD_WAIT_MS=97777, INVENTORYD_LOCK_SERVERS=servers).code == 0
+    settings = place.state / str(place.ports.nginx) / "settings"
+    assert "secret" in settings.read_text() and settings.stat().st_mode & 0o777 == 0o600
     log = place.folder / "shop.log"
     before = log.read_text().count('"started"')
     restart = place.start("sh", "-c", 'cd / && exec "$@"', "sh", SCRIPTS / "shop", "restart", "--port",
                           place.ports.nginx, INVENTORYD_WAIT_MS=None).finish()
     assert restart.code == 0, restart
     for number in range(2):
-        assert json.loads(place.get("/config", place.ports.instance(number) + 1))["wait_ms"] == 7777
+        assert json.loads(place.get("/config", place.ports.instance(number) + 1))["wait_ms"] == 97777
+    nginx = (settings.parent / "nginx" / "nginx.conf").read_text()  # it waits for longer than a sale does
+    assert "proxy_read_timeout 112s;" in nginx and "worker_shutdown_timeout 137s;" in nginx
     assert log.read_text().count('"started"') == before + 2
     assert place.shop("down").code == 0
 

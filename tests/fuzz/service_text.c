@@ -36,9 +36,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (token_is_valid(text))
         REQUIRE(length >= TOKEN_MIN && length <= TOKEN_MAX);
     REQUIRE(!token_is_given("0123456789abcdef", text) || strstr(text, "0123456789abcdef") != NULL);
+    const char *at = strrchr(text, '@');
+    if (at != NULL && memchr(text, ':', (size_t)(at - text)) != NULL)
+        REQUIRE(length >= 4000 || strstr(text_without_logins(text), "***@") != NULL);
     text_hide_servers(text);
     REQUIRE(strlen(text) <= length && strstr(text, "redis://") == NULL &&
-            strstr(text, "unix:") == NULL && strstr(text, "zk://") == NULL);
+            strstr(text, "unix:") == NULL && strstr(text, "zk://") == NULL &&
+            strstr(text, "etcd://") == NULL && strstr(text, "etcds://") == NULL);
     free(text);
     return 0;
 }

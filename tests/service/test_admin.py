@@ -108,7 +108,7 @@ def test_switch(redis, start, tmp_path):
     reply = shop.switch(rung="none", write="set", run="run-1.x", check_hold=True)
     assert reply.status == 200
     assert reply.json == {"rung": "none", "write": "set", "check_hold": True, "guard_reads": False, "run": "run-1.x",
-                          "history": str(tmp_path / "run-1.x" / "h.jsonl"), "servers": [], "epoch": None, "switching": False,
+                          "history": str(tmp_path / "run-1.x" / "h.jsonl"), "servers": [], "ttl_ms": 30000, "valid_ms": None, "epoch": None, "switching": False,
                           "instance": "a"}
     assert shop.admin("GET", "/lock").json == reply.json
     shop.sell(request="after")

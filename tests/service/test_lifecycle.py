@@ -96,7 +96,13 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["--failpoints", "sale.entered=pause"], ["--enable-failpoints"]),
     (["--idempotency-ms", "19999"], ["--idempotency-ms 19999", "longer than --wait-ms 20000"]),
     (["--idempotency-ms", "5000", "--wait-ms", "5000"], ["--idempotency-ms 5000", "longer than --wait-ms 5000"]),
-    (["--failpoint-files", "/tmp"], ["--enable-failpoints"])])
+    (["--failpoint-files", "/tmp"], ["--enable-failpoints"]),
+    (["--lock-server=zk://me:secret@h"], ["--lock-server=zk://***@h is no flag"]), (["zk://me:secret@h"], ['"zk://***@h" is not a flag']),
+    (["--workers", "redis://:secret@h"], ['"redis://***@h"']), (["--check-hold", "unix:me:secret@/r"], ['"unix:***@/r"']),
+    (["--lock", "etcds://me:secret@h,h2"], ['"etcds://***@h,h2"']), (["--keys=me:secret@h"], ['"***@h"']),
+    (["--write", "redis://a:secret@h,redis://b:secret@h"], ['"redis://***@h"']), (["--instance", "sentinel://:secret@h/m"], ["sentinel://***@h/m"]),
+    (["--listen", "redis://:secret@h"], ["redis://***@h"]), (["--help=redis://:secret@h"], ["redis://***@h"]),
+    (["--admin-token-file", "redis://:secret@h"], ["redis://***@h: No such file"])])
 def test_bad_flags(flags, words):
     done = run(*flags)
     assert done.returncode == 2 and done.stdout == ""
@@ -104,6 +110,17 @@ def test_bad_flags(flags, words):
     for word in words:
         assert word in done.stderr
     assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--history", "--log-file", "--failpoint-files", "--failpoints"])
+def test_a_password_at_a_wrong_place_is_not_printed(flag):
+    done = run(flag, "redis://me:secret@h/1", "--enable-failpoints", "--listen", "127.0.0.1:0", "--admin-listen", "off")
+    assert done.returncode == 1 and "redis://***@h/1" in done.stderr and "secret" not in done.stderr
+
+
+def test_nor_is_that_of_a_health_check():
+    done = run("--healthcheck", "http://me:secret@127.0.0.1:1/")
+    assert done.returncode == 1 and "http://***@127.0.0.1:1/ is not" in done.stderr
 
 
 def test_a_bad_variable_is_named():
