@@ -10,6 +10,7 @@ from redis_server import Connection
 
 GONE_MS, NEVER_MS = -2, -1  # answers of PTTL
 SAME_NS = 20_000_000  # ends that are so close are one: the watch asks a moment after the change
+LOOK_S = 0.04  # between two looks at an ensemble
 LATE_NS = 300_000_000  # by so much a notification may come later than the answer to its command
 
 
@@ -59,6 +60,32 @@ class LockWatch(threading.Thread):
         if (last.there, last.value, last.expires_ns is None) != (change.there, change.value, change.expires_ns is None):
             return False
         return change.expires_ns is None or abs(change.expires_ns - last.expires_ns) < SAME_NS
+
+
+class QueueWatch(threading.Thread):
+    """Which node or key is the first in a lock's queue in an ensemble: it looks again and again, until it is ended."""
+
+    def __init__(self, ensemble, lock):
+        super().__init__(daemon=True)
+        self.ensemble, self.lock, self.changes = ensemble, lock, []
+        self.over = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.wait(LOOK_S):
+            first, t_ns = self.ensemble.first(self.lock), time.monotonic_ns()
+            if first is not None and first != (self.changes[-1].value if self.changes else ""):
+                self.changes.append(Change(t_ns, first != "", first))
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+    def told(self, names):
+        """The changes as run.json has them. Others than sales may wait in the queue."""
+        for change in self.changes:
+            yield {"t_ns": change.t_ns, "session": True,
+                   "holder": (names.found_in(change.value) or "another") if change.there else None}
 
 
 def told(changes, names, commands):

@@ -98,6 +98,11 @@ class Node:
         """leader, follower; None: it does not serve."""
         return next((line.split()[1] for line in self.said(b"srvr") if line.startswith("Mode:")), None)
 
+    def fired(self):
+        """How many watches it has fired: a message to a client each."""
+        return sum(int(line.split()[1]) for line in self.said(b"mntr")
+                   if line.startswith("zk_sum_node_") and line.split()[0].endswith("_watch_count"))
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -160,6 +165,15 @@ class Ensemble:
         said = wait_until(lambda: self.leader().said(b"dump"), "the leader tells of its sessions")
         return [line.strip() for line in said if f"/locks/{lock}/" in line]
 
+    def first(self, lock):
+        """The first of these; "": there is none; None: nobody leads."""
+        if all(node.process.poll() is not None for node in self.nodes):
+            return ""
+        leader = next((node for node in self.nodes if node.process.poll() is None and node.mode() == "leader"), None)
+        said = leader.said(b"dump") if leader else []
+        nodes = [line.strip() for line in said if f"/locks/{lock}/" in line]
+        return min(nodes, key=lambda node: node.rpartition("-")[2], default="" if said else None)
+
     def serving(self):
         return [node for node in self.nodes if node.mode()]
 
@@ -168,6 +182,9 @@ class Ensemble:
         for pair, links in self.links.items():
             for link in links if node in pair else []:
                 (link.open.clear if cut else link.open.set)()
+
+    def fired(self):
+        return sum(node.fired() for node in self.nodes)
 
     def url(self, *nodes, path=""):
         hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in nodes or self.nodes)
