@@ -3,6 +3,7 @@
 without a word."""
 import contextlib
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -98,10 +99,10 @@ class Node:
         """leader, follower; None: it does not serve."""
         return next((line.split()[1] for line in self.said(b"srvr") if line.startswith("Mode:")), None)
 
-    def fired(self):
-        """How many watches it has fired: a message to a client each."""
-        return sum(int(line.split()[1]) for line in self.said(b"mntr")
-                   if line.startswith("zk_sum_node_") and line.split()[0].endswith("_watch_count"))
+    def counts(self):
+        """What it counts, by name: "zk_watch_count" are watches that are set; "zk_sum_node_deleted_watch_count" are those
+        that were fired since it was started, a message to a client each."""
+        return dict(line.split()[:2] for line in self.said(b"mntr"))
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -183,8 +184,9 @@ class Ensemble:
             for link in links if node in pair else []:
                 (link.open.clear if cut else link.open.set)()
 
-    def fired(self):
-        return sum(node.fired() for node in self.nodes)
+    def count(self, what):
+        """Of all nodes, the counts of names that match."""
+        return sum(int(value) for node in self.nodes for name, value in node.counts().items() if re.fullmatch(what, name))
 
     def url(self, *nodes, path=""):
         hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in nodes or self.nodes)
