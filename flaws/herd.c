@@ -152,6 +152,12 @@ static void is_deleted(int rc, const void *data)
     pthread_mutex_unlock(&mutex);
 }
 
+static void is_synced(int rc, const char *path, const void *data)
+{
+    (void)path, (void)data;
+    must(rc, "sync");
+}
+
 static void join(const char *hosts, struct waiter *waiters, int count)
 {
     char prefix[PATH_MAX_BYTES];
@@ -171,8 +177,11 @@ static void join(const char *hosts, struct waiter *waiters, int count)
              "create");
     await_step("nodes");
     due = count;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        /* Its server may lag behind: a create that it has yet to hear of would fire the watch. */
+        must(zoo_async(waiters[i].handle, parent, is_synced, NULL), "sync");
         list_and_watch(&waiters[i]);
+    }
     await_step("lists");
 }
 
