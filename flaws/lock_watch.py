@@ -68,24 +68,36 @@ class QueueWatch(threading.Thread):
     def __init__(self, ensemble, lock):
         super().__init__(daemon=True)
         self.ensemble, self.lock, self.changes = ensemble, lock, []
-        self.over = threading.Event()
+        self.over, self.mutex = threading.Event(), threading.Lock()
         self.start()
 
     def run(self):
         while not self.over.wait(LOOK_S):
-            first, t_ns = self.ensemble.first(self.lock), time.monotonic_ns()
-            if first is not None and first != (self.changes[-1].value if self.changes else ""):
+            self.look()
+
+    def look(self):
+        t_ns, first = time.monotonic_ns(), self.ensemble.first(self.lock)
+        with self.mutex:
+            last = self.changes[-1] if self.changes else Change(0, False)
+            if first is not None and first != last.value and t_ns > last.t_ns:
                 self.changes.append(Change(t_ns, first != "", first))
 
     def end(self):
         self.over.set()
         self.join()
 
-    def told(self, names):
-        """The changes as run.json has them. Others than sales may wait in the queue."""
-        for change in self.changes:
-            yield {"t_ns": change.t_ns, "session": True,
-                   "holder": (names.found_in(change.value) or "another") if change.there else None}
+    def told(self, names, grants):
+        """The changes as run.json has them. grants: the instances' records, which may tell of a hold that was over before
+        the next look. Others than granted sales may be in the queue. names: transcript.Names."""
+        def holder(value):
+            granted = (event["request"] for event in grants if event["owner"] in value)
+            return next(granted, names.found_in(value) or "another")
+        seen = [(change.t_ns, holder(change.value) if change.there else None) for change in self.changes]
+        last = None
+        for t_ns, now in sorted(seen + [(event["t_ns"], event["request"]) for event in grants], key=lambda one: one[0]):
+            if now != last:
+                yield {"t_ns": t_ns, "holder": now, **({"session": True} if now else {})}
+            last = now
 
 
 def told(changes, names, commands):

@@ -415,7 +415,8 @@ class Stage:
         names, sent = transcript.Names(self), transcript.sent_about(self, LOCK_KEY)
         if self.ensemble:
             self.queue_watch.end()
-            return lock_watch.thinned(list(self.queue_watch.told(names)), CHANGES_MAX)
+            told = self.queue_watch.told(names, transcript.in_order(self, "granted"))
+            return lock_watch.thinned(list(told), CHANGES_MAX)
 
         def told_by(*servers):
             changes = [change for server in servers for watch in server.watches for change in watch.changes
