@@ -75,11 +75,12 @@ class QueueWatch(threading.Thread):
         while not self.over.wait(LOOK_S):
             self.look()
 
-    def look(self):
+    def look(self, after_change=False):
+        """after_change: what it sees is told, even if it has not seen what was there before."""
         t_ns, first = time.monotonic_ns(), self.ensemble.first(self.lock)
         with self.mutex:
             last = self.changes[-1] if self.changes else Change(0, False)
-            if first is not None and first != last.value and t_ns > last.t_ns:
+            if first is not None and t_ns > last.t_ns and (after_change or first != last.value):
                 self.changes.append(Change(t_ns, first != "", first))
 
     def end(self):

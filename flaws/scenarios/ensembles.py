@@ -101,7 +101,7 @@ def data_lost(stage):
     a = stage.instance("a", LASTING_TTL_MS)
     first = park(stage, a, READ)
     stage.ensemble.kill()
-    stage.queue_watch.look()
+    stage.queue_watch.look(after_change=True)
     for node in stage.ensemble.nodes:
         node.forget()
     stage.ensemble.mend()
