@@ -63,7 +63,7 @@ class LockWatch(threading.Thread):
 
 
 class QueueWatch(threading.Thread):
-    """Which node or key is the first in a lock's queue in an ensemble: it looks again and again, until it is ended."""
+    """Which node or key is the first in a lock's queue in an ensemble. It looks again and again, until it is ended."""
 
     def __init__(self, ensemble, lock):
         super().__init__(daemon=True)
