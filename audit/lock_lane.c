@@ -88,7 +88,10 @@ void draw_lock(const struct picture *picture, const struct axis *axis, double y)
         if (change->holder == NULL || change->t_ns > axis->to_ns || to_ns < axis->from_ns)
             continue;
         struct box box = {x, y, fmax(axis_x(axis, to_ns) - x, 2), HEIGHT};
-        svg_rect(&picture->svg, &box, change->expires_ns == NOT_STAMPED ? "endless" : "held");
+        svg_rect(&picture->svg, &box,
+                 change->session                     ? "granted"
+                 : change->expires_ns == NOT_STAMPED ? "endless"
+                                                     : "held");
         if (change->expires_ns != NOT_STAMPED)
             draw_time_left(picture, axis, y, i, to_ns);
     }

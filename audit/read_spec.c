@@ -144,7 +144,8 @@ static bool read_lock_changes(struct run_spec *spec, char error[JSON_ERROR_MAX])
         if (!json_int(entry, "t_ns", JSON_REQUIRED, 0, JSON_TIME_MAX, &change->t_ns, error) ||
             !json_text(entry, "holder", JSON_OPTIONAL, &change->holder, error) ||
             !json_int(entry, "expires_ns", JSON_OPTIONAL, 0, JSON_TIME_MAX, &change->expires_ns,
-                      error))
+                      error) ||
+            !json_bool(entry, "session", JSON_OPTIONAL, &change->session, error))
             return false;
     }
     return true;

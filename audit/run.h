@@ -46,6 +46,7 @@ struct lock_change {
     int64_t t_ns;
     const char *holder; /* NULL: from then on the key does not exist */
     int64_t expires_ns; /* NOT_STAMPED: never */
+    bool session;       /* it lives as long as its client's session or lease */
 };
 
 /* The clock of the clients, which wrote sale.jtl. */

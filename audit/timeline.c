@@ -41,7 +41,7 @@ static const char style[] =
     ".seen{stroke:#1f2937;stroke-width:1.5;stroke-dasharray:2 4}"
     ".stuck{stroke:#b91c1c;stroke-width:2.5;stroke-dasharray:7 5}"
     ".refused{stroke:#52606d;stroke-width:2}"
-    ".held{fill:#dcfce7}.ttl{fill:#86d9a5}.endless{fill:#86d9a5}.owner{font-weight:bold}"
+    ".held{fill:#dcfce7}.ttl{fill:#86d9a5}.endless,.granted{fill:#86d9a5}.owner{font-weight:bold}"
     ".good{fill:#15803d}.bad{fill:#b91c1c}.warn{fill:#b45309}.dim{fill:#52606d}"
     ".panel-good{fill:#ecfdf3}.panel-bad{fill:#fef2f2}.panel-warn{fill:#fff7ed}"
     ".panel-dim{fill:#f3f4f6}";
@@ -212,6 +212,7 @@ static double draw_legend(const struct picture *picture, double y)
         {"giving", LOOK_BOX, "outside; its release is under way"},
         {"ttl", LOOK_BOX, "the key's time to live runs down"},
         {"endless", LOOK_BOX, "the key exists, and never expires"},
+        {"granted", LOOK_BOX, "the first in the ensemble's queue"},
         {"cross", LOOK_CROSS, "the process was killed"},
         {"stuck", LOOK_DASHES, "nobody releases the lock"},
         {"still", LOOK_BOX, "the process stood still"},

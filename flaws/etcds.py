@@ -2,6 +2,7 @@
 """An etcd cluster of one's own: three processes on free ports. The links between them can be cut without a word."""
 import base64
 import contextlib
+import http.client
 import json
 import pathlib
 import shutil
@@ -16,6 +17,7 @@ from redis_server import spawn
 from waiting import wait_until
 
 START_S = 60
+SOON_S = 0.3  # an answer that only those wait for who look again
 
 
 def connections(column, port):
@@ -108,9 +110,9 @@ class Member:
         """As the others know it."""
         return f"http://127.0.0.1:{self.relay_port if self.cluster.with_links else self.peer_port}"
 
-    def ask(self, path, **body):
+    def ask(self, path, timeout_s=10, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.client_port}{path}", json.dumps(body).encode())
-        return json.load(urllib.request.urlopen(request, timeout=10))
+        return json.load(urllib.request.urlopen(request, timeout=timeout_s))
 
     def status(self):
         """None: it does not answer, or has no leader."""
@@ -184,17 +186,30 @@ class Cluster:
                 leader.ask("/v3/maintenance/transfer-leadership",
                            targetID=member.status()["header"]["member_id"])
 
-    def queue(self, lock):
-        """The keys of all who hold that lock or wait for it."""
+    def keys_of(self, member, lock, timeout_s=10):
+        """The keys of all who hold that lock or wait for it, the first one first; None: the member does not tell."""
         every = base64.b64encode(b"\0").decode()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            said = member.ask("/v3/kv/range", timeout_s, key=every, range_end=every, keys_only=True,
+                              sort_order="ASCEND", sort_target="CREATE")
+            keys = [base64.b64decode(one["key"]).decode() for one in said.get("kvs", [])]
+            return [key for key in keys if f"/locks/{lock}/" in key]
+        return None
 
+    def queue(self, lock):
         def ask():
-            with contextlib.suppress(OSError):
-                return self.leader().ask("/v3/kv/range", key=every, range_end=every, keys_only=True)
-            return None
-        said = wait_until(ask, "the leader tells of the keys")
-        keys = [base64.b64decode(one["key"]).decode() for one in said.get("kvs", [])]
-        return [key for key in keys if f"/locks/{lock}/" in key]
+            keys = self.keys_of(self.leader(), lock)
+            return None if keys is None else [keys]
+        return wait_until(ask, "the leader tells of the keys")[0]
+
+    def first(self, lock):
+        """The first of these; "": there is none; None: no member tells it at once."""
+        living = [member for member in self.nodes if member.process.poll() is None]
+        for member in living:
+            keys = self.keys_of(member, lock, SOON_S)
+            if keys is not None:
+                return keys[0] if keys else ""
+        return None if living else ""
 
     def serving(self):
         """Those that know of a leader."""

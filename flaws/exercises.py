@@ -69,6 +69,10 @@ ALL = {exercise.number: exercise for exercise in (
     Exercise("20.2", 20, "watchdog", {"frozen": "OK", "failover": "OK"}, write="fenced"),
     Exercise("21.1", 15, "redlock", {"two_instances": "OVERSOLD", "minority_down": "OK"}, predict=True),
     Exercise("21.2", 15, "redlock", {"long_section": "OVERSOLD", "killed_holding": "OK"}, predict=True),
+    Exercise("22.1", 25, "setnx", {"two_instances": "OK", "killed_holding": "DEADLOCK"}, predict=True),
+    Exercise("22.2", 20, "setnx", {"two_instances": "OK", "killed_holding": "OK"}),
+    Exercise("23.1", 25, "owner_lua", {"killed_holding": "OK", "forgotten": "DEADLOCK"}, predict=True),
+    Exercise("23.2", 20, "owner_lua", {"frozen": "OK", "redis_empty": "OK"}, write="fenced"),
 )}
 
 

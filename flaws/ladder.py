@@ -23,6 +23,7 @@ class Rung:
         self.engine = said["engine"]
         self.traits = {key: value for key, value in said.items() if isinstance(value, bool) and key != "flawed"}
         self.lock, self.write, self.chapter = self, None, self.name
+        self.said, self.herds = said, False
 
     @property
     def path(self):
@@ -104,6 +105,15 @@ class FencedEngine(Engine):
         self.lock, self.write = lock, said["name"]
 
 
+class HerdingEngine(Engine):
+    """ZooKeeper's queue as a demonstration's own program waits in it: each waiter watches the parent of all nodes. It is
+    no rung of the library."""
+
+    def __init__(self, lock):
+        super().__init__({**lock.said, "name": f"{lock.name}_herd"})
+        self.lock, self.herds = lock, True
+
+
 class Pair(Rung):
     """A rung, and a way to write that has its name and takes its tokens."""
 
@@ -153,9 +163,10 @@ def others():
 
 
 def ensembles():
-    """These, and each with the last way to write, which takes tokens."""
+    """These, and each with the last way to write, which takes tokens; and ZooKeeper's queue with waiters that herd."""
     fence = [way for way in said()["writes"] if way["rung"]][-1]
-    return [*others(), *(FencedEngine(fence, rung) for rung in others())]
+    herding = (HerdingEngine(rung) for rung in others() if rung.name == "zookeeper")
+    return [*others(), *(FencedEngine(fence, rung) for rung in others()), *herding]
 
 
 def rungs():
@@ -177,10 +188,10 @@ def steps():
 
 
 def chapters():
-    """The book's, in its order: of each rung on one server one, one of the fences, that of no rung, and of each rung on
-    several servers one."""
+    """The book's, in its order: of each rung on one server one, one of the fences, that of no rung, of each rung on
+    several servers one, and of each rung of another engine one."""
     one, several = ([rung.chapter for rung in rungs() if rung.lock.quorum == quorum] for quorum in (False, True))
-    return list(dict.fromkeys([*one, "failover", *several]))
+    return list(dict.fromkeys([*one, "failover", *several, *(rung.name for rung in others())]))
 
 
 def told_by(inventoryd):

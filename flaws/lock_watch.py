@@ -10,6 +10,7 @@ from redis_server import Connection
 
 GONE_MS, NEVER_MS = -2, -1  # answers of PTTL
 SAME_NS = 20_000_000  # ends that are so close are one: the watch asks a moment after the change
+LOOK_S = 0.04  # between two looks at an ensemble
 LATE_NS = 300_000_000  # by so much a notification may come later than the answer to its command
 
 
@@ -59,6 +60,45 @@ class LockWatch(threading.Thread):
         if (last.there, last.value, last.expires_ns is None) != (change.there, change.value, change.expires_ns is None):
             return False
         return change.expires_ns is None or abs(change.expires_ns - last.expires_ns) < SAME_NS
+
+
+class QueueWatch(threading.Thread):
+    """Which node or key is the first in a lock's queue in an ensemble. It looks again and again, until it is ended."""
+
+    def __init__(self, ensemble, lock):
+        super().__init__(daemon=True)
+        self.ensemble, self.lock, self.changes = ensemble, lock, []
+        self.over, self.mutex = threading.Event(), threading.Lock()
+        self.start()
+
+    def run(self):
+        while not self.over.wait(LOOK_S):
+            self.look()
+
+    def look(self, after_change=False):
+        """after_change: what it sees is told, even if it has not seen what was there before."""
+        t_ns, first = time.monotonic_ns(), self.ensemble.first(self.lock)
+        with self.mutex:
+            last = self.changes[-1] if self.changes else Change(0, False)
+            if first is not None and t_ns > last.t_ns and (after_change or first != last.value):
+                self.changes.append(Change(t_ns, first != "", first))
+
+    def end(self):
+        self.over.set()
+        self.join()
+
+    def told(self, names, grants):
+        """The changes as run.json has them. grants: the instances' records, which may tell of a hold that was over before
+        the next look. Others than granted sales may be in the queue. names: transcript.Names."""
+        def holder(value):
+            granted = (event["request"] for event in grants if event["owner"] in value)
+            return next(granted, names.found_in(value) or "another")
+        seen = [(change.t_ns, holder(change.value) if change.there else None) for change in self.changes]
+        last = None
+        for t_ns, now in sorted(seen + [(event["t_ns"], event["request"]) for event in grants], key=lambda one: one[0]):
+            if now != last:
+                yield {"t_ns": t_ns, "holder": now, **({"session": True} if now else {})}
+            last = now
 
 
 def told(changes, names, commands):

@@ -39,6 +39,7 @@ RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may st
 CHANGES_MAX = 64  # of the lock's key: the judge reads no more
 CUT_OFF_TTL_MS = 6000  # of a lock in an ensemble whose holder is cut off from it
 LASTING_TTL_MS = 20000  # of a lock in an ensemble that loses a server: longer than others take to lead
+CROWD_TTL_MS = 600000  # of one with a crowd of waiters, which would look again by themselves after half of it
 ENSEMBLES = {"zookeeper": zookeepers.Ensemble, "etcd": etcds.Cluster}
 WAIT_MS = 3000  # how long a sale waits at most for a lock: far longer than SHORT_TTL_MS
 
@@ -74,7 +75,7 @@ class Stage:
         self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
         self.crowd = set()  # names of sales that the transcript shows as one
-        self.redis = self.lock_redis = self.group = self.ensemble = None
+        self.redis = self.lock_redis = self.group = self.ensemble = self.queue_watch = None
         self.lock_servers = []  # the lock's only one, or those of which a majority grants it
         self.clocks = {}  # the files that set the clocks of these servers
         self.masters = []  # that the group has had: (since when, name, server)
@@ -87,6 +88,8 @@ class Stage:
     def __exit__(self, *_):
         for instance in self.instances.values():
             instance.end()
+        if self.queue_watch:
+            self.queue_watch.end()
         if self.ensemble:
             self.ensemble.end()
         for proxy in self.proxies:
@@ -130,6 +133,7 @@ class Stage:
         """Three servers for the lock alone, of the rung's kind; how: as their kind has it."""
         self.ensemble = ENSEMBLES[self.rung.engine](self.folder / "ensemble", spawn=self.spawn, **how)
         self.ensemble.start()
+        self.queue_watch = lock_watch.QueueWatch(self.ensemble, LOCK_KEY)
         self.begin()
 
     def server(self, name, options=(), clock=False):
@@ -137,17 +141,17 @@ class Stage:
         if clock:
             file = self.folder / f"{name}.clock"
             file.write_bytes(bytes(8))
-            prefix = ("env", f"LD_PRELOAD={self.clock_jump()}", f"CLOCK_JUMP={file}")
+            prefix = ("env", f"LD_PRELOAD={self.built('clock_jump.so')}", f"CLOCK_JUMP={file}")
         server = WitnessedRedis(self.folder / name, *options, key=LOCK_KEY, spawn=self.spawn, prefix=prefix)
         if clock:
             self.clocks[server] = file
         return server
 
-    def clock_jump(self):
-        """The library that is built beside the programs."""
-        found = pathlib.Path(self.inventoryd).resolve().parents[1] / "flaws" / "clock_jump.so"
+    def built(self, name):
+        """What demonstrations need is built beside the programs."""
+        found = pathlib.Path(self.inventoryd).resolve().parents[1] / "flaws" / name
         if not found.exists():
-            raise Inconclusive(f"there is no {found}, which makes a server's clock jump: build the target clock_jump")
+            raise Inconclusive(f"there is no {found}: build the target demonstrations")
         return found
 
     def open_group(self, stock_too=False):
@@ -409,6 +413,10 @@ class Stage:
         if self.rung.shared and not self.rung.expires:
             return []
         names, sent = transcript.Names(self), transcript.sent_about(self, LOCK_KEY)
+        if self.ensemble:
+            self.queue_watch.end()
+            told = self.queue_watch.told(names, transcript.in_order(self, "granted"))
+            return lock_watch.thinned(list(told), CHANGES_MAX)
 
         def told_by(*servers):
             changes = [change for server in servers for watch in server.watches for change in watch.changes

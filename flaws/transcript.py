@@ -45,6 +45,7 @@ RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
 SET_KEY = "dlock:identity:set"
 FOR_TOKEN = re.compile(rf"^(redlock_\w+\.lua) \d (lock:\S+ )?(?:dlock:token:\S+ )?{SET_KEY} (\S+).*$")
 TOLD_WITH_GRANT = re.compile(r'^\[(\(integer\) [01]), \(integer\) \d{16}, "[^"]*"\]$')  # its number, its identity
+OF_ENSEMBLE = re.compile(r"(?<=\.lua )(\d(?: (?!\d+ )\S+)+ )(\d+)(?= )")  # behind the keys: an ensemble's token, any number
 FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
@@ -140,15 +141,15 @@ class Names:
         more = int(found[0]) - self.tokens[number - 1]
         return f"T{number}" + (f"+{more}" if more else "")
 
-    def granted(self, found):
+    def granted(self, token):
         """The same for an ensemble's token. Where it has lost its data, it counts anew: the order is that of the grants."""
-        numbers = [number for number, event in enumerate(self.grants, 1) if event["token"] == int(found[0])]
-        return f"T{numbers[-1]}" if numbers else found[0]
+        numbers = [number for number, event in enumerate(self.grants, 1) if event["token"] == int(token)]
+        return f"T{numbers[-1]}" if numbers else token
 
     def plain(self, text):
         """The text with identities, tokens and scripts by name."""
         if self.grants and text.startswith("(error) STALE "):
-            text = re.sub(r"\b\d+\b", self.granted, text)
+            text = re.sub(r"\b\d+\b", lambda found: self.granted(found[0]), text)
         text = TOKEN.sub(self.token, ID.sub(self.name, text))
         text = EVALSHA.sub(lambda found: self.scripts[found[1]].name if found[1] in self.scripts else found[0], text)
         if found := EVAL.match(text):
@@ -156,6 +157,8 @@ class Names:
                 if found[1].startswith(script.head):
                     text = script.name + text[found.end():]
                     break
+        if self.grants and text.startswith("fenced"):
+            text = OF_ENSEMBLE.sub(lambda found: found[1] + self.granted(found[2]), text)
         return CHANNEL.sub("<channel>", text)
 
 

@@ -3,6 +3,7 @@
 without a word."""
 import contextlib
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -98,6 +99,11 @@ class Node:
         """leader, follower; None: it does not serve."""
         return next((line.split()[1] for line in self.said(b"srvr") if line.startswith("Mode:")), None)
 
+    def counts(self):
+        """What it counts, by name: "zk_watch_count" are watches that are set; "zk_sum_node_deleted_watch_count" are those
+        that were fired since it was started, a message to a client each."""
+        return dict(line.split()[:2] for line in self.said(b"mntr"))
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -160,6 +166,15 @@ class Ensemble:
         said = wait_until(lambda: self.leader().said(b"dump"), "the leader tells of its sessions")
         return [line.strip() for line in said if f"/locks/{lock}/" in line]
 
+    def first(self, lock):
+        """The first of these; "": there is none; None: nobody leads."""
+        if all(node.process.poll() is not None for node in self.nodes):
+            return ""
+        leader = next((node for node in self.nodes if node.process.poll() is None and node.mode() == "leader"), None)
+        said = leader.said(b"dump") if leader else []
+        nodes = [line.strip() for line in said if f"/locks/{lock}/" in line]
+        return min(nodes, key=lambda node: node.rpartition("-")[2], default="" if said else None)
+
     def serving(self):
         return [node for node in self.nodes if node.mode()]
 
@@ -168,6 +183,10 @@ class Ensemble:
         for pair, links in self.links.items():
             for link in links if node in pair else []:
                 (link.open.clear if cut else link.open.set)()
+
+    def count(self, what):
+        """Of all nodes, the counts of names that match."""
+        return sum(int(value) for node in self.nodes for name, value in node.counts().items() if re.fullmatch(what, name))
 
     def url(self, *nodes, path=""):
         hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in nodes or self.nodes)

@@ -2,12 +2,15 @@
 """The servers of an ensemble die, or are cut off from each other, or forget."""
 from scenarios.scenario import of_ensembles
 from scenarios.steps import READ, enter, finish, park
-from stage import CUT_OFF_TTL_MS, LASTING_TTL_MS, RENEWED_TTL_MS
+from stage import CROWD_TTL_MS, CUT_OFF_TTL_MS, LASTING_TTL_MS, LOCK_KEY, RENEWED_TTL_MS
 from waiting import Inconclusive, wait_until
 
 LOOKS = ("--check-hold", "on")  # the sale writes only while its hold is valid
 PATIENT = ("--wait-ms", "60000")  # until others lead, and longer
 IMPATIENT = ("--wait-ms", "3000")
+CROWD = 200
+CROWD_S = 60  # for all of it on a busy machine
+SET, FIRED = "zk_watch_count", "zk_sum_node_[a-z]+_watch_count"  # watches, as ZooKeeper counts them
 
 
 @of_ensembles("the leader of the ensemble dies while the lock is held",
@@ -98,6 +101,7 @@ def data_lost(stage):
     a = stage.instance("a", LASTING_TTL_MS)
     first = park(stage, a, READ)
     stage.ensemble.kill()
+    stage.queue_watch.look(after_change=True)
     for node in stage.ensemble.nodes:
         node.forget()
     stage.ensemble.mend()
@@ -106,3 +110,52 @@ def data_lost(stage):
     second, inside = enter(stage, b, READ)
     finish(stage, first, True)
     finish(stage, second, inside)
+
+
+@of_ensembles("two hundred waiters are in the lock's queue", "each release wakes one waiter, the next one",
+              limits={"zookeeper_herd": "zookeeper"}, stock=CROWD + 1)
+def herd(stage, crowd=CROWD):
+    stage.open()
+    a = stage.instance("a", CROWD_TTL_MS, *PATIENT)
+    first = park(stage, a, READ)
+    wait_served, woken = (herding if stage.rung.herds else queueing)(stage, crowd)
+    counts = stage.rung.engine == "zookeeper"
+    before = counts and stage.ensemble.count(FIRED)
+    finish(stage, first, True)
+    wait_served()
+    stage.note(f"all waiters have held the lock, and were woken {woken()} times")
+    if counts:
+        stage.note(f"ZooKeeper's servers have fired {stage.ensemble.count(FIRED) - before} watches")
+
+
+def queueing(stage, crowd):
+    """So many buyers wait, each with a place of its own in the queue. Returns what waits until all are served, and what
+    counts how often they tried again."""
+    b = stage.instance("b", CROWD_TTL_MS, *PATIENT, "--workers", "16", "--contenders", str(crowd))
+    sales = [b.sell() for _ in range(crowd)]
+    stage.crowd = {sale.name for sale in sales}
+    watches = lambda: stage.rung.engine != "zookeeper" or stage.ensemble.count(SET) == crowd + 1  # a's node is a's, too
+    wait_until(lambda: b.waiting() == crowd and len(stage.ensemble.queue(LOCK_KEY)) == crowd + 1 and watches(),
+               "the crowd waits", CROWD_S)
+    asked = b.count("attempts")
+    stage.note(f"{crowd} buyers wait, each for the end of the one before")
+    return lambda: stage.wait_answered(*sales), lambda: b.count("attempts") - asked
+
+
+def herding(stage, crowd):
+    """So many waiters of a program of its own, which watch the queue. The same is returned."""
+    ensemble, out = stage.ensemble, stage.folder / "herd.txt"
+    queue = ensemble.queue(LOCK_KEY)[0].rpartition("/")[0]
+    hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in ensemble.nodes)
+    with open(out, "wb") as file:
+        program = stage.spawn([str(stage.built("herd")), hosts, queue, str(crowd)], file)
+
+    def said(word):
+        def find():
+            if program.poll():
+                raise Inconclusive(f"herd: {out.read_text()}")
+            return [line for line in out.read_text().splitlines() if line.startswith(word)]
+        return wait_until(find, f"herd says {word}", CROWD_S)
+    said("waiting")
+    stage.note(f"{crowd} waiters of another program wait, and each watches the whole queue")
+    return lambda: said("woken"), lambda: int(said("woken")[0].split()[1])

@@ -12,9 +12,9 @@ class Scenario:
 
     def fits(self, rung):
         """Whether it can happen to that rung. An ensemble is written to fenced where it cures."""
-        if self.ensembles and rung.write:
-            return rung.name in self.cures.values()
-        return self.ensembles == rung.ensemble
+        if self.ensembles:
+            return rung.name in {*self.on, *self.cures, *self.cures.values()}
+        return not rung.ensemble
 
     @property
     def cures(self):
@@ -39,9 +39,9 @@ def scenario(title, shows, keeps, limits=None, on="watchdog", **settings):
     return lambda run: Scenario(run, title, shows, keeps, limits or {}, (on,), **settings)
 
 
-def of_ensembles(title, keeps, fenced=False, **settings):
+def of_ensembles(title, keeps, fenced=False, limits=None, **settings):
     """The same for what can happen to the servers of an ensemble alone. fenced: what it breaks, a write that compares
     tokens survives."""
     rungs = "zookeeper", "etcd"
     shows = {rung: f"{rung}_fenced" for rung in rungs} if fenced else {}
-    return lambda run: Scenario(run, title, shows, keeps, {}, rungs, ensembles=True, **settings)
+    return lambda run: Scenario(run, title, shows, keeps, limits or {}, rungs, ensembles=True, **settings)

@@ -150,6 +150,7 @@ RUN_FIELDS = [
     ("lock_changes", [{"t_ns": 1, "holder": None}] * 65, '"lock_changes" must be a list of at most 64, as'),
     ("lock_changes", [{"holder": "a1"}], '"t_ns"'), ("lock_changes", [{"t_ns": 1, "holder": 7}], '"holder"'),
     ("lock_changes", [{"t_ns": 1, "holder": "a1", "expires_ns": "soon"}], '"expires_ns"'),
+    ("lock_changes", [{"t_ns": 1, "holder": "a1", "session": "mine"}], '"session" is neither true nor false'),
     ("annotations", [{"t_ns": 1, "text": "c dies", "killed": "c"}], '"killed" is c; it must be one of "instances"'),
     ("fresh_keys", 1, '"fresh_keys" is neither true nor false'),
     ("restocked", "yes", '"restocked" is neither true nor false'),

@@ -266,6 +266,20 @@ def test_the_lock_has_a_lane(tmp_path):
     assert names == ["a1", "b1"] and "lock" in texts(strips.root)
 
 
+def in_sessions():
+    world = small.frozen()
+    world.run["lock_changes"] = [{"t_ns": change["t_ns"], "holder": change["holder"], "session": True}
+                                 for change in world.run["lock_changes"]]
+    return world
+
+
+def test_the_lane_of_a_lock_that_lives_as_long_as_a_session(tmp_path):
+    strips = Strips(in_sessions, tmp_path)
+    shapes = [shape.get("class") for shape in strips.root.iter() if shape.get("class") in ("ttl", "held", "endless", "granted")]
+    assert shapes == ["granted"] * 4, "a1's twice, b1's, and the entry in the legend"
+    assert "the first in the ensemble's queue" in texts(strips.root)
+
+
 @pytest.mark.parametrize("make", small.ALL)
 def test_the_legend_has_what_the_picture_has(make, tmp_path):
     root = Strips(make, tmp_path).root

@@ -184,6 +184,24 @@ def test_a_crowd_that_polls_costs_and_one_that_is_told_does_not(tmp_path, crowd)
     assert told <= 2 and 2 * crowd + 3 <= told_in_all <= 2 * crowd + 10  # a try and a release for each sale
 
 
+def woken_in_herd(name, crowd, folder):
+    """How often so many waiters are woken, until all have had the lock; and how many watches ZooKeeper's servers fire."""
+    with Stage(named.on_stage(name), "herd", *TOOLS, folder, stock=crowd + 1) as stage:
+        ALL["herd"].run(stage, crowd)
+        assert stage.judge()["result"] == "ok"
+        told = transcript.text_of(stage)
+    return [int(number) for number in re.findall(r"(?:were woken|have fired) (\d+) (?:times|watches)$", told, re.MULTILINE)]
+
+
+def test_waiters_that_watch_the_queue_are_all_woken_and_those_that_watch_the_one_before_once(tmp_path):
+    """A waiter of the herd is also told of its own release, and a holder of the library's that has no waiter behind it in
+    its client."""
+    crowd, in_all = 20, 20 * 21 // 2
+    assert woken_in_herd("zookeeper_herd", crowd, tmp_path) == [in_all, in_all + crowd + 1]
+    assert woken_in_herd("zookeeper", crowd, tmp_path) == [crowd, crowd + 2]
+    assert woken_in_herd("etcd", crowd, tmp_path) == [crowd]
+
+
 LATE = {"frozen": {"watchdog": "OVERSOLD", "fenced_textbook": "OVERSOLD", "fenced": "OK"},  # ahead of the next one's write
         "frozen_late": {"watchdog": "OVERSOLD", "fenced_textbook": "OK", "fenced": "OK"}}  # and behind it
 

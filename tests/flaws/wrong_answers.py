@@ -71,4 +71,9 @@ ALL = {
     "20.2": Wrong("it keeps the number that it has counted", [("hold->token = seconds * 1000000 + us;", "hold->token = 1;")]),
     "21.1": Wrong("another key is deleted", [('{"DEL", hold->key, NULL}', '{"DEL", hold->id, NULL}')]),
     "21.2": Wrong("it is renewed", [("    .release = release,\n    .resolve", "    .release = release,\n    .renew = renew,\n    .resolve")]),
+    "22.1": Wrong("the latest has the lock", [("'ZRANGE', KEYS[1], 0, 0)", "'ZRANGE', KEYS[1], -1, -1)")]),
+    "22.2": Wrong("dead sessions are not removed", [("first) == 0 do ", "first) == 2 do ")]),
+    "23.1": Wrong("nothing calls renew", [("    .renew = renew,\n", "")]),
+    "23.2": Wrong("every holder gets the same token", [
+        ("'SET', KEYS[2], revision)", "'SET', KEYS[2], 1)"), ("hold->token = (uint64_t)taken.integer;", "hold->token = 1;")]),
 }
