@@ -122,9 +122,11 @@ bool redis_keeps(const struct redis *redis)
     return false;
 }
 
+/* *arg: among these servers. */
 static bool enough_connected(const struct redis *redis, void *arg)
 {
-    return redis_up(redis) || all_connected(redis, arg);
+    const uint32_t *servers = arg;
+    return redis_up_to(redis, *servers) || all_connected(redis, NULL);
 }
 
 static bool all_answered(const struct redis *redis, void *arg)
@@ -283,7 +285,8 @@ static dlock_status connect_enough(struct redis *redis, int64_t deadline_ns, int
 {
     if (redis_up(redis)) /* the others go on connecting, and are not awaited */
         return redis_pump(redis, all_connected, NULL, 0, wake_fd);
-    dlock_status pumped = redis_pump(redis, enough_connected, NULL, deadline_ns, wake_fd);
+    uint32_t any = SERVERS_ALL;
+    dlock_status pumped = redis_pump(redis, enough_connected, &any, deadline_ns, wake_fd);
     if (pumped == DLOCK_OK)
         redis_pump(redis, all_connected, NULL,
                    begun ? min_ns(deadline_ns, mono_deadline_ns(LATE_MS)) : 0, wake_fd);
@@ -360,6 +363,11 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
     }
     dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
     return redis_count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
+}
+
+void redis_ready_to(struct redis *redis, uint32_t servers, int64_t deadline_ns, int wake_fd)
+{
+    redis_pump(redis, enough_connected, &servers, deadline_ns, wake_fd);
 }
 
 void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd)

@@ -78,7 +78,10 @@ bool redis_refused_for_now(const struct redis *redis);
 /* As redis_ready, but connects to no server. Whether a majority is still connected. */
 bool redis_still_up(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
-/* After redis_ready: waits until no server is connecting any more, late ones included. */
+/* After redis_ready: waits until a majority among these servers is connected, or no server is
+ * connecting any more. */
+void redis_ready_to(struct redis *redis, uint32_t servers, int64_t deadline_ns, int wake_fd);
+/* The same until no server is connecting any more, late ones included. */
 void redis_ready_each(struct redis *redis, int64_t deadline_ns, int wake_fd);
 
 #define SERVERS_ALL UINT32_MAX

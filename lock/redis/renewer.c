@@ -193,6 +193,8 @@ static dlock_status begin_extend(struct dlock_hold *hold, int64_t ends_ns, struc
     const int64_t began_ns = mono_ns();
     while (timekeeper_await_round(timekeeper, hold, ends_ns)) {
         dlock_status status = env_begin(hold->lock, ends_ns, ends_ns, -1, NULL, env);
+        if (status == DLOCK_OK) /* the round's own majority, of those that count */
+            redis_ready_to(env->redis, counted_of(atomic_load(&hold->servers)), ends_ns, -1);
         if (status != DLOCK_OK || timekeeper_begin_round(timekeeper, hold, 0))
             return status;
         env_end(hold->lock, env);

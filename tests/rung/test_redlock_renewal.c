@@ -230,6 +230,22 @@ static void renewed_on_a_connection_to_a_majority(void **state)
     record_free(events);
 }
 
+/* Two of three servers have it. The call's connection to one of them has broken, and the one to the
+ * third has not. So it still has a majority, but not of those two. */
+static void extended_by_its_own_majority(void **state)
+{
+    (void)state;
+    dlock_client *client = client_of_first(3, (struct dlock_options){.ttl_ms = 600000});
+    dlock *lock = connected(client);
+    server_text(servers[0], "SET " LOCK " another");
+    dlock_hold *hold = acquired(lock);
+    server_integer(servers[2], "CLIENT KILL TYPE normal");
+    assert_status(dlock_extend(hold), OK);
+    assert_status(dlock_release(hold, NULL), OK);
+    server_integer(servers[0], "DEL " LOCK);
+    end(client, lock);
+}
+
 /* One server comes back empty: while a majority confirms the hold, its key is set there again. */
 static void an_empty_server_gets_the_key_again(void **state)
 {
@@ -445,6 +461,7 @@ int main(void)
         cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
         cmocka_unit_test(renewed_by_a_majority),
         cmocka_unit_test(renewed_on_a_connection_to_a_majority),
+        cmocka_unit_test(extended_by_its_own_majority),
         cmocka_unit_test(an_empty_server_gets_the_key_again),
         cmocka_unit_test(nothing_is_acquired_again),
     };
