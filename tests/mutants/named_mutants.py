@@ -513,7 +513,7 @@ OF_ENSEMBLES = [
      "etcd_members", "not_all_begin_with_the_first"),
     ("a member that drops packets is waited for", "lock/etcd/gateway.c",
      "CURLOPT_CONNECTTIMEOUT_MS, connect_ms(etcd)", "CURLOPT_CONNECTTIMEOUT_MS, 5000L + 0 * connect_ms(etcd)",
-     "etcd_members", "the_first_drops_packets"),
+     "etcd_members", "the_next_drops_packets"),
     ("a frozen member is waited for", "lock/etcd/gateway.c",
      "    return is_hasty(etcd) ? hasty_ms(", "    return false ? hasty_ms(", "etcd_members", "the_first_is_frozen"),
     ("one member is asked to revoke the lease", "lock/etcd/gateway.c",
