@@ -561,6 +561,8 @@ OF_ENSEMBLES = [
     ("requests keep the keep-alive from being sent", "lock/etcd/gateway.c",
      "        if (flight->request != NULL && etcd->flying_count >= FLIGHTS_MAX)\n",
      "        if (flight->line == NULL && etcd->flying_count >= FLIGHTS_MAX)\n", "etcd_members", "a_keep_alive_overtakes"),
+    ("watches take the place of connections that are kept", "lock/etcd/gateway.c",
+     "(long)(CONNECTIONS_KEPT + etcd->watching_count)", "(long)CONNECTIONS_KEPT", "etcd_members", "many_watches"),
     ("curl's words have addresses", "lock/etcd/gateway.c",
      "        snprintf(why, sizeof why, \"server %zu of %zu: %s\", flight->member + 1, count, what);\n",
      "        snprintf(why, sizeof why, \"%s: %s\", flight->etcd->url.endpoints[flight->member], what);\n",
