@@ -85,6 +85,7 @@ struct etcd {
     TAILQ_HEAD(, flight) waiting; /* flights that are not begun */
     TAILQ_HEAD(, flight) flying;
     size_t flying_count;   /* those of requests */
+    size_t watching_count; /* those of watches */
     size_t endpoint;       /* the member that is asked */
     uint64_t moves;        /* counts changes of it */
     size_t failures;       /* endpoints that failed, one after another */

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FLIGHTS_MAX 64 /* under way at a time, without watches and the lease's own */
-#define CONNECTIONS_KEPT 64
+#define FLIGHTS_MAX 64         /* under way at a time, without watches and the lease's own */
+#define CONNECTIONS_KEPT 64    /* besides those of watches */
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
 #define PATIENCES_PER_LEASE 3
@@ -57,14 +57,23 @@ static void handle_leave(struct etcd *etcd, CURL *easy)
         curl_easy_cleanup(easy);
 }
 
+/* libcurl counts those of watches, too. */
+static void keep_connections(struct etcd *etcd)
+{
+    curl_multi_setopt(etcd->multi, CURLMOPT_MAXCONNECTS,
+                      (long)(CONNECTIONS_KEPT + etcd->watching_count));
+}
+
 static void flight_free(struct flight *flight)
 {
     struct etcd *etcd = flight->etcd;
     if (flight->easy != NULL) {
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
         etcd->flying_count -= flight->request != NULL;
+        etcd->watching_count -= flight->line != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         handle_leave(etcd, flight->easy);
+        keep_connections(etcd);
     } else {
         TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
     }
@@ -253,6 +262,8 @@ static bool launch(struct flight *flight)
     flight->moves = etcd->moves;
     flight->logins = etcd->logins;
     etcd->flying_count += flight->request != NULL;
+    etcd->watching_count += flight->line != NULL;
+    keep_connections(etcd);
     etcd->base.commands++;
     return true;
 }
@@ -484,7 +495,7 @@ bool etcd_start(struct session *session)
         etcd->multi = curl_multi_init();
     if (etcd->multi == NULL)
         return false;
-    curl_multi_setopt(etcd->multi, CURLMOPT_MAXCONNECTS, (long)CONNECTIONS_KEPT);
+    keep_connections(etcd);
     etcd->runs = thread_begin(&etcd->thread, fly, etcd);
     return etcd->runs;
 }

@@ -425,51 +425,115 @@ static bool one_is_behind(dlock *lock)
     return is;
 }
 
-/* It tried while its owner had the lock, and so has a place at the servers. Its client's contender
- * has a later one. */
+/* One client has the lock. Another one's contender waits for it, and behind that one, at home, a
+ * waiter that tried while its owner had the lock. At the servers it is before the contender. */
+struct scene {
+    struct proxy *near;
+    dlock_client *other, *client;
+    dlock *others, *lock;
+    dlock_hold *lost;
+    dlock_cancel *cancel; /* of the contender */
+    struct started theirs, contender, nested, behind;
+};
+
+static void delete_key(const char *owner)
+{
+    char key[NODE_MAX + sizeof QUEUE];
+    snprintf(key, sizeof key, "%s/%s", QUEUE, owner);
+    etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\"}", base64(key));
+}
+
+static void scene_begin(struct scene *scene, int64_t ttl_ms)
+{
+    const struct dlock_want nested = {.wait_ms = PATIENCE_MS, .owner_id = 7};
+    *scene = (struct scene){.near = proxy_start_to(etcd_server_port(etcd)),
+                            .other = client_here(lasting),
+                            .cancel = dlock_cancel_new()};
+    scene->client = client_behind(scene->near,
+                                  (struct dlock_options){.ttl_ms = ttl_ms, .contenders = 1});
+    scene->others = lock_at(scene->other);
+    scene->lock = lock_at(scene->client);
+    scene->lost = acquired_by(scene->lock, 7);
+    start(scene->others, waiting(PATIENCE_MS), &scene->theirs);
+    eventually(places_at() == 2);
+    start(scene->lock, (struct dlock_want){.wait_ms = PATIENCE_MS, .cancel = scene->cancel},
+          &scene->contender);
+    eventually(places_at() == 3);
+    proxy_plan(scene->near, PROXY_HOLD_REQUEST, "/v3/kv/txn", NULL, 0);
+    start(scene->lock, nested, &scene->nested); /* under way: the next one of its owner waits */
+    eventually(proxy_done(scene->near));
+    start(scene->lock, nested, &scene->behind);
+    eventually(turns_of(scene->lock) == 1);
+    delete_key(dlock_owner(scene->lost));
+    started_answered(&scene->theirs);
+    eventually(!dlock_valid(scene->lost));
+    proxy_let_go(scene->near);
+    started_answered(&scene->nested);
+    eventually(places_at() == 3 && one_is_behind(scene->lock));
+}
+
+static void scene_end(struct scene *scene)
+{
+    assert_status(dlock_release(scene->lost, NULL), LOST);
+    leave(scene->client, scene->lock);
+    leave(scene->other, scene->others);
+    proxy_free(scene->near);
+    dlock_cancel_free(scene->cancel);
+}
+
 static void behind_at_home_and_first_at_the_servers(void **state)
 {
     (void)state;
-    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
-    dlock_client *other = client_here(lasting);
-    dlock_client *client =
-        client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS, .contenders = 1});
-    dlock *others = lock_at(other), *lock = lock_at(client);
-    struct dlock_want nested = {.wait_ms = PATIENCE_MS, .owner_id = 7};
-    struct started theirs = {0}, contender = {0}, first = {0}, behind = {0};
-    dlock_hold *hold = acquired_by(lock, 7);
-    start(others, waiting(PATIENCE_MS), &theirs);
-    eventually(places_at() == 2);
-    start(lock, waiting(PATIENCE_MS), &contender);
-    eventually(places_at() == 3);
-    proxy_plan(near, PROXY_HOLD_REQUEST, "/v3/kv/txn", NULL, 0);
-    start(lock, nested, &first); /* under way, so that the next one of its owner waits for it */
-    eventually(proxy_done(near));
-    start(lock, nested, &behind);
-    eventually(turns_of(lock) == 1);
-    delete_key_of(dlock_owner(hold));
-    started_answered(&theirs);
-    eventually(!dlock_valid(hold));
-    proxy_let_go(near);
-    started_answered(&first);
-    eventually(places_at() == 3 && one_is_behind(lock));
-    char contends[OWNER_MAX];
-    pthread_mutex_lock(&client->loop.mutex);
-    snprintf(contends, sizeof contends, "%s", TAILQ_FIRST(&lock->queue.waits)->hold->owner);
-    pthread_mutex_unlock(&client->loop.mutex);
-    delete_key_of(contends);
+    char contends[NODE_MAX];
+    struct scene scene;
+    scene_begin(&scene, LONG_MS);
+    pthread_mutex_lock(&scene.client->loop.mutex);
+    strcpy(contends, TAILQ_FIRST(&scene.lock->queue.waits)->hold->owner);
+    pthread_mutex_unlock(&scene.client->loop.mutex);
+    delete_key(contends);
     eventually(places_at() == 3); /* it took another place, the last one */
-    assert_status(dlock_release(theirs.hold, NULL), OK);
-    started_answered(&behind);
-    assert_int_equal(behind.status, DLOCK_OK);
-    assert_int_equal(atomic_load(&contender.answers), 0);
-    assert_status(dlock_release(behind.hold, NULL), OK);
-    started_answered(&contender);
-    assert_status(dlock_release(contender.hold, NULL), OK);
-    assert_status(dlock_release(hold, NULL), LOST);
-    leave(client, lock);
-    leave(other, others);
-    proxy_free(near);
+    assert_status(dlock_release(scene.theirs.hold, NULL), OK);
+    started_answered(&scene.behind);
+    assert_int_equal(scene.behind.status, DLOCK_OK);
+    assert_int_equal(atomic_load(&scene.contender.answers), 0);
+    assert_status(dlock_release(scene.behind.hold, NULL), OK);
+    started_answered(&scene.contender);
+    assert_status(dlock_release(scene.contender.hold, NULL), OK);
+    scene_end(&scene);
+}
+
+static bool lets_go(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    const struct request *request;
+    bool found = false;
+    pthread_mutex_lock(&in->base.mutex);
+    TAILQ_FOREACH(request, &in->base.requests, of_session)
+        found |= request->what == LET_GO;
+    pthread_mutex_unlock(&in->base.mutex);
+    return found;
+}
+
+/* The waiter behind has left its place, which took long. The answer comes when its lease has ended,
+ * and the waiter has the lock in the next one, under the same name. */
+static void a_place_is_left_late(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_begin(&scene, 1000);
+    proxy_plan(scene.near, PROXY_HOLD_REPLY, DELETE, NULL, 0);
+    eventually(proxy_done(scene.near));
+    revoke_lease(etcd_lease(scene.client));
+    dlock_cancel_now(scene.cancel);
+    started_answered(&scene.contender);
+    assert_status(dlock_release(scene.theirs.hold, NULL), OK);
+    started_answered(&scene.behind);
+    assert_int_equal(scene.behind.status, DLOCK_OK);
+    proxy_let_go(scene.near);
+    eventually(!lets_go(scene.client));
+    assert_status(dlock_release(scene.behind.hold, NULL), OK);
+    assert_int_equal(places_at(), 0);
+    scene_end(&scene);
 }
 
 static int end_all(void **state)
@@ -495,6 +559,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_servers_go_back),
         cmocka_unit_test(its_servers_go_back_and_on),
         cmocka_unit_test(behind_at_home_and_first_at_the_servers),
+        cmocka_unit_test(a_place_is_left_late),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -57,13 +57,30 @@ static void connects_past(int port)
     leave(client, lock);
 }
 
-static void the_first_drops_packets(void **state)
+/* The first breaks the connection, and the second takes none: it is given up after
+ * connect_timeout_ms, sooner than a request would be. */
+static void the_next_drops_packets(void **state)
 {
     (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
     struct hole hole;
+    char url[96];
+    dlock_hold *hold;
     hole_make(&hole);
-    connects_past(hole.port);
+    snprintf(url, sizeof url, "etcd://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", proxy_port(proxy),
+             hole.port, etcd_server_port(etcd));
+    dlock_client *client = client_at(
+        url, (struct dlock_options){.connect_timeout_ms = 300, .command_timeout_ms = 2000});
+    inside(client)->endpoint = 0;
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, CREATE, NULL, 0);
+    assert_status(tried(lock, &hold), OK);
+    assert_true(proxy_done(proxy));
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
     hole_free(&hole);
+    proxy_free(proxy);
 }
 
 /* It was stopped: its kernel accepts connections. */
@@ -221,6 +238,33 @@ static void a_keep_alive_overtakes(void **state)
     proxy_free(proxy);
 }
 
+/* Each watch has a connection. Requests go on over one that is kept. */
+static void many_watches(void **state)
+{
+    enum { WATCHES = 70, PAIRS = 10 };
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 300000});
+    dlock *locks[WATCHES], *lock = lock_at(client);
+    dlock_hold *holds[WATCHES];
+    for (int i = 0; i < WATCHES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        assert_status(dlock_open(client, NULL, name, &locks[i]), OK);
+        holds[i] = acquired(locks[i]);
+    }
+    for (int i = 0; i < WATCHES; i++)
+        eventually(is_watched(client, locks[i]));
+    uint64_t connects = stats_of(client).connects;
+    for (int i = 0; i < PAIRS; i++)
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_in_range(stats_of(client).connects - connects, 0, PAIRS);
+    for (int i = 0; i < WATCHES; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    leave(client, lock);
+}
+
 /* ---- While curl works ------------------------------------------------------------------------ */
 
 /* Once this client has had a request, and has none any more, curl is stopped. */
@@ -291,10 +335,15 @@ static void asked_while_curl_works(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(not_all_begin_with_the_first), cmocka_unit_test(the_first_drops_packets),
-        cmocka_unit_test(the_first_is_frozen),          cmocka_unit_test(a_member_does_not_revoke),
-        cmocka_unit_test(no_address_is_said),           cmocka_unit_test(no_descriptor_is_left),
-        cmocka_unit_test(no_descriptor_is_inherited),   cmocka_unit_test(a_keep_alive_overtakes),
+        cmocka_unit_test(not_all_begin_with_the_first),
+        cmocka_unit_test(the_next_drops_packets),
+        cmocka_unit_test(the_first_is_frozen),
+        cmocka_unit_test(a_member_does_not_revoke),
+        cmocka_unit_test(no_address_is_said),
+        cmocka_unit_test(no_descriptor_is_left),
+        cmocka_unit_test(no_descriptor_is_inherited),
+        cmocka_unit_test(a_keep_alive_overtakes),
+        cmocka_unit_test(many_watches),
         cmocka_unit_test(asked_while_curl_works),
     };
     if (argc > 1)
