@@ -92,12 +92,8 @@ static inline bool is_free(dlock *lock)
     return !holder.held;
 }
 
-/* Deletes all keys of the queue by hand. The revision of that. */
-static inline uint64_t empty_queue(void)
+static inline uint64_t revision_in(const char *said)
 {
-    const char *said =
-        etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\",\"range_end\":\"%s\"}",
-                        base64(QUEUE "/"), base64(QUEUE "0"));
     const char *revision = strstr(said, "\"revision\":\"");
     assert_non_null(revision);
     return strtoull(revision + strlen("\"revision\":\""), NULL, 10);
@@ -124,6 +120,20 @@ static inline void delete_key_of(const char *owner)
     char key[KEY_SIZE];
     key_of(owner, key);
     etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\"}", key);
+}
+
+static inline uint64_t revision_now(void)
+{
+    return revision_in(
+        etcd_server_ask(etcd, "/v3/kv/range", "{\"key\":\"%s\"}", base64("/nobody")));
+}
+
+/* Deletes all keys of the queue by hand. The revision of that. */
+static inline uint64_t empty_queue(void)
+{
+    return revision_in(etcd_server_ask(etcd, "/v3/kv/deleterange",
+                                       "{\"key\":\"%s\",\"range_end\":\"%s\"}", base64(QUEUE "/"),
+                                       base64(QUEUE "0")));
 }
 
 static inline void revoke_lease(uint64_t lease)

@@ -319,11 +319,10 @@ static void a_grant_of_nothing(void **state)
 
 /* ---- Watches --------------------------------------------------------------------------------- */
 
-/* As by a balancer that ends connections that are idle. The member is not to blame, and what is
- * deleted before the next watch begins is told by that one. */
-static void a_watch_is_cut(void **state)
+/* As by a balancer that ends connections that are idle. The member is not to blame. The next watch
+ * arrives after the holder has released, and perhaps after that was compacted. */
+static void cut_watch(bool compacts)
 {
-    (void)state;
     struct proxy *near = proxy_start_to(etcd_server_port(etcd));
     struct record *record = record_new();
     dlock_client *other = client_here(lasting);
@@ -339,6 +338,11 @@ static void a_watch_is_cut(void **state)
     proxy_cut(near, "/v3/watch");
     eventually(proxy_done(near));
     assert_status(dlock_release(hold, NULL), OK);
+    if (compacts) {
+        etcd_server_pass(etcd, 2);
+        etcd_server_ask(etcd, "/v3/kv/compaction", "{\"revision\":\"%llu\"}",
+                        (unsigned long long)revision_now());
+    }
     proxy_let_go(near);
     started_answered(&next);
     assert_int_equal(next.status, DLOCK_OK);
@@ -349,6 +353,18 @@ static void a_watch_is_cut(void **state)
     leave(other, others);
     proxy_free(near);
     record_free(record);
+}
+
+static void a_watch_is_cut(void **state)
+{
+    (void)state;
+    cut_watch(false);
+}
+
+static void a_watch_is_cut_and_its_past_is_gone(void **state)
+{
+    (void)state;
+    cut_watch(true);
 }
 
 /* ---- Servers that go back -------------------------------------------------------------------- */
@@ -425,6 +441,21 @@ static bool one_is_behind(dlock *lock)
     return is;
 }
 
+static _Atomic bool stops, has_stopped;
+
+enum wait_next __real_wait_again(struct wait *wait, const struct busy *busy, bool nested);
+enum wait_next __wrap_wait_again(struct wait *wait, const struct busy *busy, bool nested);
+
+/* Stops a named owner's waiter that does not nest, between its answer and its sleep. */
+enum wait_next __wrap_wait_again(struct wait *wait, const struct busy *busy, bool nested)
+{
+    if (atomic_load(&stops) && !nested && wait->hold->number != 0) {
+        atomic_store(&has_stopped, true);
+        eventually(!atomic_load(&stops));
+    }
+    return __real_wait_again(wait, busy, nested);
+}
+
 /* One client has the lock. Another one's contender waits for it, and behind that one, at home, a
  * waiter that tried while its owner had the lock. At the servers it is before the contender. */
 struct scene {
@@ -436,21 +467,14 @@ struct scene {
     struct started theirs, contender, nested, behind;
 };
 
-static void delete_key(const char *owner)
-{
-    char key[NODE_MAX + sizeof QUEUE];
-    snprintf(key, sizeof key, "%s/%s", QUEUE, owner);
-    etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\"}", base64(key));
-}
-
 static void scene_begin(struct scene *scene, int64_t ttl_ms)
 {
     const struct dlock_want nested = {.wait_ms = PATIENCE_MS, .owner_id = 7};
     *scene = (struct scene){.near = proxy_start_to(etcd_server_port(etcd)),
                             .other = client_here(lasting),
                             .cancel = dlock_cancel_new()};
-    scene->client = client_behind(scene->near,
-                                  (struct dlock_options){.ttl_ms = ttl_ms, .contenders = 1});
+    scene->client =
+        client_behind(scene->near, (struct dlock_options){.ttl_ms = ttl_ms, .contenders = 1});
     scene->others = lock_at(scene->other);
     scene->lock = lock_at(scene->client);
     scene->lost = acquired_by(scene->lock, 7);
@@ -464,12 +488,24 @@ static void scene_begin(struct scene *scene, int64_t ttl_ms)
     eventually(proxy_done(scene->near));
     start(scene->lock, nested, &scene->behind);
     eventually(turns_of(scene->lock) == 1);
-    delete_key(dlock_owner(scene->lost));
+    delete_key_of(dlock_owner(scene->lost));
     started_answered(&scene->theirs);
     eventually(!dlock_valid(scene->lost));
     proxy_let_go(scene->near);
     started_answered(&scene->nested);
-    eventually(places_at() == 3 && one_is_behind(scene->lock));
+    eventually(places_at() == 3);
+}
+
+/* The waiter that was behind, and then the contender. */
+static void scene_gets_it(struct scene *scene)
+{
+    assert_status(dlock_release(scene->theirs.hold, NULL), OK);
+    started_answered(&scene->behind);
+    assert_int_equal(scene->behind.status, DLOCK_OK);
+    assert_int_equal(atomic_load(&scene->contender.answers), 0);
+    assert_status(dlock_release(scene->behind.hold, NULL), OK);
+    started_answered(&scene->contender);
+    assert_status(dlock_release(scene->contender.hold, NULL), OK);
 }
 
 static void scene_end(struct scene *scene)
@@ -481,24 +517,39 @@ static void scene_end(struct scene *scene)
     dlock_cancel_free(scene->cancel);
 }
 
+/* The contender's key is deleted by hand: it takes another place, the last one. */
+static void scene_overtake(const struct scene *scene)
+{
+    char contends[NODE_MAX];
+    pthread_mutex_lock(&scene->client->loop.mutex);
+    strcpy(contends, TAILQ_FIRST(&scene->lock->queue.waits)->hold->owner);
+    pthread_mutex_unlock(&scene->client->loop.mutex);
+    delete_key_of(contends);
+    eventually(places_at() == 3);
+}
+
 static void behind_at_home_and_first_at_the_servers(void **state)
 {
     (void)state;
-    char contends[NODE_MAX];
     struct scene scene;
     scene_begin(&scene, LONG_MS);
-    pthread_mutex_lock(&scene.client->loop.mutex);
-    strcpy(contends, TAILQ_FIRST(&scene.lock->queue.waits)->hold->owner);
-    pthread_mutex_unlock(&scene.client->loop.mutex);
-    delete_key(contends);
-    eventually(places_at() == 3); /* it took another place, the last one */
-    assert_status(dlock_release(scene.theirs.hold, NULL), OK);
-    started_answered(&scene.behind);
-    assert_int_equal(scene.behind.status, DLOCK_OK);
-    assert_int_equal(atomic_load(&scene.contender.answers), 0);
-    assert_status(dlock_release(scene.behind.hold, NULL), OK);
-    started_answered(&scene.contender);
-    assert_status(dlock_release(scene.contender.hold, NULL), OK);
+    eventually(one_is_behind(scene.lock));
+    scene_overtake(&scene);
+    scene_gets_it(&scene);
+    scene_end(&scene);
+}
+
+/* What it waits for has ended before it is behind, and after it was told of that. */
+static void woken_on_the_way_to_behind(void **state)
+{
+    (void)state;
+    struct scene scene;
+    atomic_store(&stops, true);
+    scene_begin(&scene, LONG_MS);
+    eventually(atomic_load(&has_stopped));
+    scene_overtake(&scene);
+    atomic_store(&stops, false);
+    scene_gets_it(&scene);
     scene_end(&scene);
 }
 
@@ -556,9 +607,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_token_with_a_line_break),
         cmocka_unit_test(a_grant_of_nothing),
         cmocka_unit_test(a_watch_is_cut),
+        cmocka_unit_test(a_watch_is_cut_and_its_past_is_gone),
         cmocka_unit_test(its_servers_go_back),
         cmocka_unit_test(its_servers_go_back_and_on),
         cmocka_unit_test(behind_at_home_and_first_at_the_servers),
+        cmocka_unit_test(woken_on_the_way_to_behind),
         cmocka_unit_test(a_place_is_left_late),
     };
     if (argc > 1)
