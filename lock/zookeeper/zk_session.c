@@ -79,8 +79,8 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
 {
     struct session *session = &zk->base;
     const bool over = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
-    if (zk->expired)
-        return;       /* it may connect once more before it is closed */
+    if (zk->expired) /* it may connect once more before it is closed */
+        return;
     if (zk->ending) { /* to close the handle ends the session */
         zk->expired |= over || state == ZOO_CONNECTED_STATE;
         session_look(session);

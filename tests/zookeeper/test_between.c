@@ -525,7 +525,7 @@ WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
 }
 
 /* The client was idle for longer than its session's time. What proves that it lives is a write a
- * tick after the first one, and not the one that would be due a sixth of the session's time later. */
+ * tick after the first one: the next one would be due a sixth of the session's time later. */
 static void the_first_proof_after_a_pause(void **state)
 {
     (void)state;
