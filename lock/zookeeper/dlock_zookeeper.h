@@ -39,11 +39,11 @@
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to
  * create, read, write and delete below the path.
  *
- * LIMITS.  Names of hosts are looked up by the system's resolver, and only to connect. To close the
- * client waits for a look-up that is under way, and up to 5 s for a server that does not answer.
- * If a connection is lost, the client's watches are set anew in one request: the path of a node for
- * each hold and for each waiter that has one (options.contenders for a lock). If that is more than
- * the servers' jute.maxbuffer, 1 MiB by default, the session is given up and its holds are lost.
+ * LIMITS.  The system's resolver looks host names up, and only to connect. Closing a client waits
+ * for a look-up that is under way, and up to 5 s for a server that does not answer. The client
+ * watches a node for each hold, and for each waiter up to options.contenders for a lock. After a
+ * reconnect one request has the paths of all these nodes. If it is larger than the servers'
+ * jute.maxbuffer, 1 MiB by default, the session is given up, and its holds are lost.
  *
  * THREADS.  A client has four threads more: two of ZooKeeper's client library, one that opens
  * sessions, and one that keeps the time. They begin with the first acquire.

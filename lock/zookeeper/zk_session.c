@@ -79,8 +79,8 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
 {
     struct session *session = &zk->base;
     const bool over = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
-    if (zk->expired)
-        return;       /* it may connect once more before it is closed */
+    if (zk->expired) /* it may connect once more before it is closed */
+        return;
     if (zk->ending) { /* to close the handle ends the session */
         zk->expired |= over || state == ZOO_CONNECTED_STATE;
         session_look(session);
@@ -228,6 +228,29 @@ static void no_log(const char *message)
     (void)message;
 }
 
+static void *pass(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* ZooKeeper's client begins two, and ends the process if it gets none. */
+static bool threads_are_left(void)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[2];
+    int count = 0;
+    pthread_mutex_lock(&gate);
+    while (count < 2 && thread_begin(&threads[count], pass, &gate))
+        count++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    pthread_mutex_destroy(&gate);
+    return count == 2;
+}
+
 /* With the mutex at call and return, not in between. */
 static void open_handle(struct zk_session *zk)
 {
@@ -240,13 +263,15 @@ static void open_handle(struct zk_session *zk)
     session->counts_ns = 0;
     proof_begin(&zk->proof, boot_ns());
     session_unlock(session);
-    zhandle_t *handle = zookeeper_init2(zk->url.addresses, watch, (int)session->asked_ms,
-                                        zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
+    zhandle_t *handle = NULL;
+    if (threads_are_left())
+        handle = zookeeper_init2(zk->url.addresses, watch, (int)session->asked_ms,
+                                 zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
     if (handle != NULL) /* a session that lives must not wait until names are looked up */
         zoo_set_servers_resolution_delay(handle, -1);
     pthread_mutex_lock(&session->mutex);
     zk->opening = false;
-    zk->handle = handle; /* NULL: a host is not known; the thread tries again */
+    zk->handle = handle; /* NULL: no host is known, or no thread is left; it is tried again */
 }
 
 /* With the mutex at call and return, not in between. */

@@ -394,11 +394,13 @@ static void who_may_not_leave_asks_seldom(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
+static _Atomic int inits;
 static dlock_client *_Atomic late; /* its first request is sent before zookeeper_init2 returns */
 
 WRAPPED(zhandle_t *, zookeeper_init2, const char *hosts, watcher_fn watch, int ms,
         const clientid_t *id, void *context, int flags, log_callback_fn log)
 {
+    atomic_fetch_add(&inits, 1);
     zhandle_t *handle = __real_zookeeper_init2(hosts, watch, ms, id, context, flags, log);
     const dlock_client *client = late;
     if (client != NULL)
@@ -421,6 +423,34 @@ static void a_login_comes_before_all_requests(void **state)
     assert_says(dlock_error(), "not authenticated");
     assert_status(dlock_release(hold, NULL), OK);
     leave(other, others);
+    leave(client, lock);
+}
+
+static _Atomic int threads_left = INT32_MAX;
+
+WRAPPED(bool, dlock_private_thread_begin, pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    if (atomic_fetch_sub(&threads_left, 1) > 0)
+        return __real_dlock_private_thread_begin(thread, run, arg);
+    atomic_store(&threads_left, 0);
+    return false;
+}
+
+/* ZooKeeper's client would end the process. */
+static void no_thread_is_left(void **state)
+{
+    (void)state;
+    dlock_hold *hold;
+    dlock_client *client =
+        client_with("", "", (struct dlock_options){.connect_timeout_ms = 100});
+    dlock *lock = lock_at(client);
+    atomic_store(&inits, 0);
+    atomic_store(&threads_left, 3); /* the engine's two, and one */
+    assert_status(tried(lock, &hold), UNREACHABLE);
+    assert_int_equal(atomic_load(&inits), 0);
+    atomic_store(&threads_left, INT32_MAX);
+    eventually(tried(lock, &hold) == DLOCK_OK);
+    assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
 }
 
@@ -525,7 +555,7 @@ WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
 }
 
 /* The client was idle for longer than its session's time. What proves that it lives is a write a
- * tick after the first one, and not the one that would be due a sixth of the session's time later. */
+ * tick after the first one: the next one would be due a sixth of the session's time later. */
 static void the_first_proof_after_a_pause(void **state)
 {
     (void)state;
@@ -656,6 +686,7 @@ int main(void)
         cmocka_unit_test(who_may_not_leave_asks_seldom),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
+        cmocka_unit_test(no_thread_is_left),
         cmocka_unit_test(a_session_that_is_given_up_connects),
         cmocka_unit_test(its_watches_are_too_many),
         cmocka_unit_test(the_first_proof_after_a_pause),
