@@ -28,9 +28,9 @@ size_t text_trimmed_size(const char *text);
  * know where our servers are. */
 void text_hide_servers(char *text);
 
-/* A text that a person gave, in a buffer of the calling thread: cut to fit, and without what may be
- * a login, which is all between its first scheme and its last @. It may be a URL, a list of them, a
- * mistyped one, or one at the wrong place. */
+/* A text that a person gave, in a buffer of the calling thread: cut to fit, and without logins. It
+ * may be a URL, a list of them, or a mistyped one. All between its first scheme and its last @ is
+ * left out. */
 const char *text_without_logins(const char *text);
 
 #endif

@@ -45,7 +45,8 @@ parse_options() {
     local target value before=
     while (($#)); do
         [[ -n $1 ]] ||
-            fail "an argument is empty${before:+, behind $(shown "$before")}: leave it out, or say what it is. See $PROGRAM --help"
+            fail "an argument is empty${before:+, behind $(shown "$before")}: leave it out, or say what it is." \
+                "See $PROGRAM --help"
         if [[ $1 == --*=* && -n ${OPTIONS[${1%%=*}]-} ]]; then
             set -- "${1%%=*}" "${1#*=}" "${@:2}"
         fi

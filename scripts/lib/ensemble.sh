@@ -200,7 +200,8 @@ etcd_answers() {
 etcd_minority() {
     local name port status
     while read -r name port; do
-        status=$(curl --silent --fail --max-time 2 --data '{}' "http://127.0.0.1:$port/v3/maintenance/status") || continue
+        status=$(curl --silent --fail --max-time 2 --data '{}' "http://127.0.0.1:$port/v3/maintenance/status") ||
+            continue
         ! jq --exit-status '.leader == .header.member_id' <<<"$status" >/dev/null || printf '%s\n' "$port"
     done < <(etcd_parts)
 }
