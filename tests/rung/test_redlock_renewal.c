@@ -230,8 +230,8 @@ static void renewed_on_a_connection_to_a_majority(void **state)
     record_free(events);
 }
 
-/* Two of the timekeeper's connections break before a renewal, one of them with a reply missing. That
- * is reported while it connects anew, which goes on all the same. */
+/* Two of the timekeeper's connections break before a renewal, one of them with a reply missing.
+ * That is reported while it connects anew, which goes on all the same. */
 static void renewed_although_an_outage_is_reported(void **state)
 {
     (void)state;
