@@ -365,7 +365,8 @@ struct dlock_options {
 
     /* For each server. One of several that sends nothing for command_timeout_ms while it owes a
      * reply is disconnected, and tried again after a pause. If connections to a majority fall
-     * silent without an end, a hold with a time to live below twice that time may be lost. */
+     * silent without an end, a hold with a time to live below twice that time may be lost; if
+     * dlock_extend waits on one of them, below three times. */
     int64_t connect_timeout_ms; /* to connect and log in. Default 1000, 1 to 60000 */
     int64_t command_timeout_ms; /* from send to reply. Default 1000, 1 to 60000 */
     int64_t ttl_ms;             /* a hold's time to live, if dlock_want.ttl_ms is 0. Default the

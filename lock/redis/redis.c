@@ -262,7 +262,8 @@ static const struct node *who_decides(const struct redis *redis)
     return one;
 }
 
-/* No server is connected: the status, with a sentence that says why. */
+/* No server is connected, or no majority is by the cancel: the status, with a sentence that says
+ * why. */
 static dlock_status say_why(const struct redis *redis, dlock_status pumped)
 {
     const struct node *node = who_decides(redis);
@@ -362,7 +363,8 @@ dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd)
         }
     }
     dlock_status pumped = connect_enough(redis, deadline_ns, wake_fd, begun);
-    return redis_count_up(redis) > 0 ? DLOCK_OK : say_why(redis, pumped);
+    const bool cut_off = pumped == DLOCK_CANCELLED && !redis_up(redis);
+    return redis_count_up(redis) > 0 && !cut_off ? DLOCK_OK : say_why(redis, pumped);
 }
 
 void redis_ready_to(struct redis *redis, uint32_t servers, int64_t deadline_ns, int wake_fd)

@@ -64,7 +64,7 @@ const struct redis_config *redis_config_of(const struct redis *redis);
  * Until the server answers a command, one connection at a time tries it, and the others wait. After
  * a failure the others fail at once, with the same error.
  * OK: at least one server is connected. UNREACHABLE. REFUSED: the login failed, or the server is
- * not a master. CANCELLED. */
+ * not a master. CANCELLED: wake_fd was readable before most were connected. */
 dlock_status redis_ready(struct redis *redis, int64_t deadline_ns, int wake_fd);
 /* The servers that refuse the login for good, a bit each. One that is away, or whose sentinels name
  * it too early or too late, may come back. */

@@ -230,6 +230,38 @@ static void renewed_on_a_connection_to_a_majority(void **state)
     record_free(events);
 }
 
+/* Two of the timekeeper's connections break before a renewal, one of them with a reply missing.
+ * That is reported while it connects anew, which goes on all the same. */
+static void renewed_although_an_outage_is_reported(void **state)
+{
+    (void)state;
+    struct record *events = record_new();
+    eventually(no_scripts_were_sent());
+    dlock_client *client = client_of_first(3, (struct dlock_options){.ttl_ms = HOUR_MS,
+                                                                     .on_event = record_event,
+                                                                     .on_event_arg = events});
+    dlock *lock = connected(client);
+    timekeeper_reaches_all(lock, 3);
+    dlock_hold *hold = acquired(lock);
+    counted_by(hold, 3);
+    server_text(servers[0], "CLIENT PAUSE 3600000 WRITE");
+    record_clear(events);
+    are_due(&hold, 1, hold);
+    eventually(record_told(events, "RENEWED", hold) > 0);
+    for (int i = 0; i < 2; i++)
+        server_integer(servers[i], "CLIENT KILL TYPE normal");
+    server_text(servers[0], "CLIENT UNPAUSE");
+    record_clear(events);
+    are_due(&hold, 1, hold);
+    eventually(record_told(events, "RENEWED", hold) + record_told(events, "RENEWAL_FAILED", hold) >
+               0);
+    assert_int_equal(record_told(events, "RENEWAL_FAILED", hold), 0);
+    assert_int_equal(stats_of(client).connections_lost, 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    end(client, lock);
+    record_free(events);
+}
+
 /* Two of three servers have it. The call's connection to one of them has broken, and the one to the
  * third has not. So it still has a majority, but not of those two. */
 static void extended_by_its_own_majority(void **state)
@@ -461,6 +493,7 @@ int main(void)
         cmocka_unit_test(one_that_does_not_answer_goes_on_counting),
         cmocka_unit_test(renewed_by_a_majority),
         cmocka_unit_test(renewed_on_a_connection_to_a_majority),
+        cmocka_unit_test(renewed_although_an_outage_is_reported),
         cmocka_unit_test(extended_by_its_own_majority),
         cmocka_unit_test(an_empty_server_gets_the_key_again),
         cmocka_unit_test(nothing_is_acquired_again),
