@@ -528,6 +528,8 @@ OF_ENSEMBLES = [
      "(zk->heard || session->open_locks == 0)", "(zk->heard || true)", "zookeeper_between", "its_watches_are_too_many"),
     ("the first proof after a pause comes with the next write", "lock/zookeeper/proof.c",
      "if (proven || proof->touch_count == 0)", "if (proven || due_ns > 0)", "zookeeper_proof", "when_it_is_written_next"),
+    ("a session is opened when no thread is left", ZK_SESSION, "    if (threads_are_left())\n",
+     "    if (threads_are_left() || true)\n", "zookeeper_between", "no_thread_is_left"),
     ("a session that lives looks its hosts up", ZK_SESSION, "zoo_set_servers_resolution_delay(handle, -1)",
      "zoo_set_servers_resolution_delay(handle, 0)", "zookeeper_between", "a_session_that_lives_looks_up_no_host"),
     ("a session that its servers refuse is never given up", ZK_SESSION,

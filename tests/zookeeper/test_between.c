@@ -441,8 +441,7 @@ static void no_thread_is_left(void **state)
 {
     (void)state;
     dlock_hold *hold;
-    dlock_client *client =
-        client_with("", "", (struct dlock_options){.connect_timeout_ms = 100});
+    dlock_client *client = client_with("", "", (struct dlock_options){.connect_timeout_ms = 100});
     dlock *lock = lock_at(client);
     atomic_store(&inits, 0);
     atomic_store(&threads_left, 3); /* the engine's two, and one */
