@@ -431,14 +431,14 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
     pthread_mutex_lock(&loop->mutex);
     int64_t left_ns = sleep_ns(wait, busy);
     int64_t now_ns = mono_ns();
+    /* Perhaps by what it waits for itself: behind the contenders it would not hear of that again. */
+    const bool is_woken = left_ns == 0 && contends_with_each(wait);
     wait->woken = false; /* its attempt has used up the wake-up */
     if (wait->cancelled)
         next = NEXT_CANCELLED;
     else if (now_ns >= wait->deadline_ns)
         next = NEXT_TIMED_OUT;
-    else if (wait->state == WAIT_OUTSIDE && !nested && left_ns == 0 && contends_with_each(wait))
-        next = NEXT_TRY; /* that may have been its own wake-up */
-    else if (wait->state == WAIT_OUTSIDE && !nested && !enqueue(wait))
+    else if (wait->state == WAIT_OUTSIDE && !nested && !is_woken && !enqueue(wait))
         sleep_on(wait, WAIT_BEHIND, wait->deadline_ns);
     else if (left_ns == 0)
         next = NEXT_TRY;

@@ -574,7 +574,7 @@ OF_ENSEMBLES = [
      "    return place != NULL && strcmp(place->name, flight->name) == 0 ? place : NULL;\n", "    return place;\n",
      "etcd_late", "a_place_is_left_late"),
     ("a wake-up between the answer and the sleep behind is lost", "lock/wait.c",
-     "!nested && left_ns == 0 && contends_with_each(wait))", "!nested && left_ns < 0 && contends_with_each(wait))",
+     "is_woken = left_ns == 0 && contends_with_each(wait);", "is_woken = left_ns < 0 && contends_with_each(wait);",
      "etcd_late", "woken_on_the_way_to_behind"),
     ("waiters do not ask again when a watch's past is gone", "lock/etcd/watch.c",
      "        if (lock != NULL && !place->holds)\n            wait_wake_owner(lock, place->owner);\n", "",
