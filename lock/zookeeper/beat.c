@@ -28,9 +28,6 @@ static void beat_answered(struct zk_session *zk, int rc)
         zk_heard(zk, beat->sent_ns, rc == ZOK);
     if (rc == ZOK)
         zk->base.trouble[0] = '\0';
-    else if (!zk_is_no_answer(rc) && !beat->made)
-        snprintf(zk->base.trouble, sizeof zk->base.trouble, "'%s" CLIENTS "': %s", zk->url.root,
-                 zerror(rc));
     session_look(&zk->base);
     session_unlock(&zk->base);
 }
