@@ -431,7 +431,7 @@ enum wait_next wait_again(struct wait *wait, const struct busy *busy, bool neste
     pthread_mutex_lock(&loop->mutex);
     int64_t left_ns = sleep_ns(wait, busy);
     int64_t now_ns = mono_ns();
-    /* Perhaps by what it waits for itself: behind the contenders it would not hear of that again. */
+    /* Perhaps by what it waits for: behind the contenders it would not hear of that again. */
     const bool is_woken = left_ns == 0 && contends_with_each(wait);
     wait->woken = false; /* its attempt has used up the wake-up */
     if (wait->cancelled)

@@ -38,10 +38,10 @@
  * most.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
- * They begin with the first acquire. It has up to 64 connections for requests, one or two for its
- * lease, and one for each lock that it waits for, or has held for longer than a moment. That one
- * is silent for long. A proxy between may end it, and it begins anew. But the proxy must pass on
- * what comes at once, and not gather it.
+ * They begin with the first acquire. It has up to 64 connections for requests, and one or two for
+ * its lease. It has one more for each lock that it waits for, or has held for longer than a moment.
+ * That one is silent for long. A proxy between may end it, and the client begins another one. But
+ * the proxy must pass each line of a response on at once, and not gather lines.
  */
 #ifndef DLOCK_ETCD_PUBLIC_H
 #define DLOCK_ETCD_PUBLIC_H
