@@ -177,6 +177,13 @@ class Cluster:
         leader = self.leader()
         return [member for member in self.nodes if member is not leader]
 
+    def agreed(self):
+        """The member that all others, too, say is the leader; None: they do not."""
+        said = [member.process.poll() is None and member.status() for member in self.nodes]
+        if not all(said) or len({one["leader"] for one in said}) > 1 or len({one["raftTerm"] for one in said}) > 1:
+            return None
+        return next(member for member, one in zip(self.nodes, said) if one["leader"] == one["header"]["member_id"])
+
     def lead(self, member):
         """That member becomes the leader."""
         while (leader := self.leader()) is not member:
@@ -209,11 +216,12 @@ class Cluster:
             return None
         return wait_until(find, "a connection")
 
-    def cut_off(self, member):
+    def cut_off(self, member, cut=True):
         """Nothing goes between that member and the others any more, and no connection is closed."""
         for other in self.nodes:
             if other is not member:
-                self.link(member, other).clear()
+                link = self.link(member, other)
+                (link.clear if cut else link.set)()
 
     def url(self, *nodes):
         return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in nodes or self.nodes)

@@ -155,6 +155,20 @@ class Ensemble:
     def followers(self):
         return [node for node in self.nodes if node.mode() == "follower"]
 
+    def agreed(self):
+        """The leader, if the others follow it; else None."""
+        modes = [node.process.poll() is None and node.mode() for node in self.nodes]
+        alone = sorted(map(str, modes)) == ["follower"] * (len(modes) - 1) + ["leader"]
+        return self.nodes[modes.index("leader")] if alone else None
+
+    def lead(self, node):
+        """Another node becomes the leader, that one if it is elected: nobody can be asked to lead."""
+        leader = self.leader()
+        self.cut_off(leader)
+        wait_until(lambda: any(one.mode() == "leader" for one in self.nodes if one is not leader), "another leader",
+                   START_S)
+        self.cut_off(leader, False)
+
     def queue(self, lock):
         """The nodes of all who hold that lock or wait for it."""
         said = wait_until(lambda: self.leader().said(b"dump"), "the leader tells of its sessions")

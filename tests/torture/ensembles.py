@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plays histories of a rung on a real ensemble of three whose servers are lost meanwhile, and judges each. The program
+torture_<rung> plays a history and judges it; the losses are drawn here, from the seed.
+
+Histories that are played at once share the ensemble and its losses. A history's faults are over when the three serve
+again and have one leader; then it must come to its end in time.
+"""
+import argparse
+import collections
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "flaws"))
+
+from etcds import Cluster
+from redis_server import spawn
+from waiting import STOP, Inconclusive, Stopped, dying_with, run_stoppable, wait_until
+from zookeepers import Ensemble
+
+ENSEMBLES = {"etcd": Cluster, "zookeeper": Ensemble}
+WELL_S = 60  # for servers to be well again, on a busy machine
+HISTORY_S = 90  # for a history after its faults, which ends itself long before
+PROGRESS_S = 10
+CALM = 12  # one of so many rounds is without losses
+LASTS_S, MAJORITY_LASTS_S, PAUSE_S = 3, 1, 1  # the most
+
+
+def pause(draw, most_s):
+    if STOP.wait(draw.uniform(0.05, most_s)):
+        raise Stopped
+
+
+class Loss:
+    """What befalls one member, and its end."""
+
+    def __init__(self, ensemble, member, kind):
+        self.ensemble, self.member, self.kind = ensemble, member, kind
+
+    def begin(self):
+        if self.kind == "killed":
+            self.member.kill()
+        elif self.kind == "stopped":
+            self.member.process.send_signal(signal.SIGSTOP)
+        else:
+            self.ensemble.cut_off(self.member)
+
+    def end(self):
+        if self.kind == "killed":
+            self.member.start()
+        elif self.kind == "stopped":
+            self.member.process.send_signal(signal.SIGCONT)
+        else:
+            self.ensemble.cut_off(self.member, False)
+
+
+KINDS = ["killed", "stopped", "cut off"]
+
+
+class Round:
+    """Some histories at once, and what befalls their servers."""
+
+    def __init__(self, settings, ensemble, seeds):
+        self.settings, self.ensemble, self.seeds = settings, ensemble, seeds
+        self.draw = random.Random(seeds[0])
+        self.calm = not settings.always and self.draw.randrange(CALM) == 0
+        self.faults = collections.Counter()
+        self.leader_changed = False
+        self.programs = {}
+
+    def start(self):
+        for seed in self.seeds:
+            words = [self.settings.program, "--members", ",".join(str(one.client_port) for one in self.ensemble.nodes),
+                     str(seed)]
+            with open(self.transcript(seed), "wb") as out:
+                self.programs[seed] = subprocess.Popen(
+                    dying_with(words), stdin=subprocess.PIPE, stdout=out, stderr=subprocess.STDOUT,
+                    start_new_session=True, env={**os.environ, "TORTURE_TELL": "1"})
+
+    def transcript(self, seed):
+        return self.settings.folder / f"{self.settings.rung}-{seed}.txt"
+
+    def tell(self, text):
+        for program in self.programs.values():
+            with contextlib.suppress(OSError):
+                program.stdin.write(f"{text}\n".encode())
+                program.stdin.flush()
+
+    def well(self):
+        """The leader: all members serve, and agree."""
+        return wait_until(self.ensemble.agreed, "an ensemble that is well", WELL_S)
+
+    def befall(self, losses, lasts_s, leader):
+        for loss in losses:
+            self.faults[loss.kind] += 1
+            role = "the leader" if loss.member is leader else "a follower"
+            self.tell(f"FAULT server {loss.member.number}, {role}, is {loss.kind}")
+            loss.begin()
+        pause(self.draw, lasts_s)
+        for loss in losses:
+            self.tell(f"server {loss.member.number} is no longer {loss.kind}")
+            loss.end()
+
+    def move_leader(self, leader):
+        self.faults["leader moved"] += 1
+        other = self.draw.choice([one for one in self.ensemble.nodes if one is not leader])
+        self.tell(f"FAULT server {leader.number} gives its leadership up")
+        self.ensemble.lead(other)
+
+    def lose(self):
+        leader = self.well()
+        others = [one for one in self.ensemble.nodes if one is not leader]
+        drawn = self.draw.random()
+        if drawn < 0.15:
+            self.move_leader(leader)
+        elif drawn < 0.3:
+            self.faults["majority"] += 1
+            losses = [Loss(self.ensemble, one, self.draw.choice(KINDS))
+                      for one in self.draw.sample(self.ensemble.nodes, 2)]
+            self.befall(losses, MAJORITY_LASTS_S, leader)
+        else:
+            member = leader if self.draw.random() < 0.5 else self.draw.choice(others)
+            self.befall([Loss(self.ensemble, member, self.draw.choice(KINDS))], LASTS_S, leader)
+        now = self.well()
+        self.tell(f"all servers are well, server {now.number} leads")
+        self.leader_changed |= now is not leader
+
+    def play(self):
+        try:
+            self.start()
+            for _ in range(0 if self.calm else self.draw.randint(1, 3)):
+                pause(self.draw, PAUSE_S)
+                self.lose()
+            pause(self.draw, PAUSE_S)
+            for program in self.programs.values():
+                program.stdin.close()
+            end = time.monotonic() + HISTORY_S
+            for program in self.programs.values():
+                wait_until(lambda: program.poll() is not None or time.monotonic() > end, "a history", HISTORY_S + 10)
+        finally:
+            for program in self.programs.values():
+                program.kill()
+                program.wait()
+
+    def failures(self):
+        """Those that failed: seed -> the first line that says how. The transcripts of the others are deleted."""
+        failed = {}
+        for seed, program in self.programs.items():
+            lines = self.transcript(seed).read_text(errors="replace").splitlines()
+            if program.returncode == 0:
+                self.transcript(seed).unlink()
+            else:
+                failed[seed] = next((line for line in lines if line.startswith("VIOLATED")),
+                                    f"could not be played: exit code {program.returncode}")
+        return failed
+
+    def calls(self):
+        return 0
+
+
+class Totals:
+    def __init__(self, settings):
+        self.settings, self.begun = settings, time.monotonic()
+        self.told = self.begun
+        self.histories = self.calm = self.lost = self.leader_changed = self.failed = self.unplayed = 0
+        self.faults = collections.Counter()
+
+    def passed_s(self):
+        return int(time.monotonic() - self.begun)
+
+    def add(self, played):
+        count, failures = len(played.seeds), played.failures()
+        self.calm += count * played.calm
+        self.histories += count * (not played.calm)
+        self.lost += count * bool(played.faults)
+        self.leader_changed += count * played.leader_changed
+        self.faults.update(played.faults)
+        for seed, said in failures.items():
+            violated = said.startswith("VIOLATED")
+            self.failed += violated
+            self.unplayed += not violated
+            print(f"{self.settings.rung}, seed {seed}: {said}\n    transcript: {played.transcript(seed)}", flush=True)
+        if time.monotonic() - self.told > PROGRESS_S:
+            self.told = time.monotonic()
+            print(f"{self.passed_s()} s: {self.histories} histories, {self.calm} calm, {self.failed} failed", flush=True)
+
+    def tell(self):
+        print("faults of servers:", ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())))
+        print(f"a server was lost, stopped or cut off, or the leader moved, in {self.lost} of the histories;"
+              f" another server led after it in {self.leader_changed}")
+        print(f"{self.histories} histories and {self.calm} calm ones in {self.passed_s()} s, {self.failed} failed,"
+              f" {self.unplayed} could not be played", flush=True)
+
+    def code(self):
+        return 2 if self.unplayed else 1 if self.failed else 0
+
+
+def play_all(settings):
+    totals = Totals(settings)
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="ensemble-") as folder:
+        ensemble = ENSEMBLES[settings.rung](folder, links=True, spawn=lambda words, out: spawn(dying_with(words), out))
+        try:
+            ensemble.start()
+            seed, last = settings.seed, settings.seed + settings.histories
+            while seed < last and not (settings.minutes and totals.passed_s() > 60 * settings.minutes):
+                played = Round(settings, ensemble, range(seed, min(seed + settings.jobs, last)))
+                played.play()
+                totals.add(played)
+                seed += len(played.seeds)
+        finally:
+            ensemble.end()
+    totals.tell()
+    return totals.code()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rung", choices=ENSEMBLES, required=True)
+    parser.add_argument("--program", required=True, help="torture_zookeeper or torture_etcd")
+    parser.add_argument("--seed", type=int, default=1, help="the first one (default 1)")
+    parser.add_argument("--histories", type=int, default=20, help="how many (default 20)")
+    parser.add_argument("--minutes", type=float, help="instead: begin none after this time")
+    parser.add_argument("--jobs", type=int, default=4, help="how many at once (default 4)")
+    parser.add_argument("--always", action="store_true", help="no round is calm")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "runs" / "torture",
+                        help="where transcripts of failures are kept")
+    settings = parser.parse_args()
+    try:
+        return run_stoppable(lambda: play_all(settings), "torture")
+    except (Inconclusive, OSError) as error:
+        print(f"torture: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
