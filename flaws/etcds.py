@@ -191,6 +191,10 @@ class Cluster:
                 leader.ask("/v3/maintenance/transfer-leadership",
                            targetID=member.status()["header"]["member_id"])
 
+    def depose(self):
+        """Another member becomes the leader."""
+        self.lead(self.followers()[0])
+
     def queue(self, lock):
         """The keys of all who hold that lock or wait for it."""
         every = base64.b64encode(b"\0").decode()

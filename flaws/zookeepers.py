@@ -161,8 +161,8 @@ class Ensemble:
         alone = sorted(map(str, modes)) == ["follower"] * (len(modes) - 1) + ["leader"]
         return self.nodes[modes.index("leader")] if alone else None
 
-    def lead(self, node):
-        """Another node becomes the leader, that one if it is elected: nobody can be asked to lead."""
+    def depose(self):
+        """Another node becomes the leader. The old one is cut off until then: it cannot be asked."""
         leader = self.leader()
         self.cut_off(leader)
         wait_until(lambda: any(one.mode() == "leader" for one in self.nodes if one is not leader), "another leader",

@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,9 @@ HISTORY_S = 90  # for a history after its faults, which ends itself long before
 PROGRESS_S = 10
 CALM = 12  # one of so many rounds is without losses
 LASTS_S, MAJORITY_LASTS_S, PAUSE_S = 3, 1, 1  # the most
+KINDS = ["killed", "stopped", "cut off"]
+FAULTS = [*KINDS, "deposed", "two at once"]
+COUNTS = ["calls", "stopped", "killed", "connections cut"]  # of a history, as its program prints them
 
 
 def pause(draw, most_s):
@@ -62,9 +66,6 @@ class Loss:
             self.ensemble.cut_off(self.member, False)
 
 
-KINDS = ["killed", "stopped", "cut off"]
-
-
 class Round:
     """Some histories at once, and what befalls their servers."""
 
@@ -72,7 +73,7 @@ class Round:
         self.settings, self.ensemble, self.seeds = settings, ensemble, seeds
         self.draw = random.Random(seeds[0])
         self.calm = not settings.always and self.draw.randrange(CALM) == 0
-        self.faults = collections.Counter()
+        self.faults, self.counts = collections.Counter(), collections.Counter()
         self.leader_changed = False
         self.programs = {}
 
@@ -110,10 +111,9 @@ class Round:
             loss.end()
 
     def move_leader(self, leader):
-        self.faults["leader moved"] += 1
-        other = self.draw.choice([one for one in self.ensemble.nodes if one is not leader])
-        self.tell(f"FAULT server {leader.number} gives its leadership up")
-        self.ensemble.lead(other)
+        self.faults["deposed"] += 1
+        self.tell(f"FAULT server {leader.number}, the leader, is deposed")
+        self.ensemble.depose()
 
     def lose(self):
         leader = self.well()
@@ -122,7 +122,7 @@ class Round:
         if drawn < 0.15:
             self.move_leader(leader)
         elif drawn < 0.3:
-            self.faults["majority"] += 1
+            self.faults["two at once"] += 1
             losses = [Loss(self.ensemble, one, self.draw.choice(KINDS))
                       for one in self.draw.sample(self.ensemble.nodes, 2)]
             self.befall(losses, MAJORITY_LASTS_S, leader)
@@ -142,19 +142,23 @@ class Round:
             pause(self.draw, PAUSE_S)
             for program in self.programs.values():
                 program.stdin.close()
-            end = time.monotonic() + HISTORY_S
-            for program in self.programs.values():
-                wait_until(lambda: program.poll() is not None or time.monotonic() > end, "a history", HISTORY_S + 10)
+            with contextlib.suppress(Inconclusive):  # then it is killed, and its exit code says so
+                wait_until(self.over, "the end of the histories", HISTORY_S)
         finally:
             for program in self.programs.values():
                 program.kill()
                 program.wait()
+
+    def over(self):
+        return all(program.poll() is not None for program in self.programs.values())
 
     def failures(self):
         """Those that failed: seed -> the first line that says how. The transcripts of the others are deleted."""
         failed = {}
         for seed, program in self.programs.items():
             lines = self.transcript(seed).read_text(errors="replace").splitlines()
+            if lines and (counts := re.search(r"; (\d+) calls; (\d+) stops, (\d+) kills, (\d+) cuts", lines[-1])):
+                self.counts.update(zip(COUNTS, map(int, counts.groups())))
             if program.returncode == 0:
                 self.transcript(seed).unlink()
             else:
@@ -162,16 +166,13 @@ class Round:
                                     f"could not be played: exit code {program.returncode}")
         return failed
 
-    def calls(self):
-        return 0
-
 
 class Totals:
     def __init__(self, settings):
         self.settings, self.begun = settings, time.monotonic()
         self.told = self.begun
         self.histories = self.calm = self.lost = self.leader_changed = self.failed = self.unplayed = 0
-        self.faults = collections.Counter()
+        self.faults, self.counts = collections.Counter(), collections.Counter()
 
     def passed_s(self):
         return int(time.monotonic() - self.begun)
@@ -183,6 +184,7 @@ class Totals:
         self.lost += count * bool(played.faults)
         self.leader_changed += count * played.leader_changed
         self.faults.update(played.faults)
+        self.counts.update(played.counts)
         for seed, said in failures.items():
             violated = said.startswith("VIOLATED")
             self.failed += violated
@@ -193,11 +195,12 @@ class Totals:
             print(f"{self.passed_s()} s: {self.histories} histories, {self.calm} calm, {self.failed} failed", flush=True)
 
     def tell(self):
-        print("faults of servers:", ", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())))
-        print(f"a server was lost, stopped or cut off, or the leader moved, in {self.lost} of the histories;"
-              f" another server led after it in {self.leader_changed}")
-        print(f"{self.histories} histories and {self.calm} calm ones in {self.passed_s()} s, {self.failed} failed,"
-              f" {self.unplayed} could not be played", flush=True)
+        print("faults of servers:", ", ".join(f"{kind} {self.faults[kind]}" for kind in FAULTS))
+        print("faults of clients:", ", ".join(f"{kind} {self.counts[kind]}" for kind in COUNTS[1:]))
+        print(f"a server was killed, stopped, cut off or deposed in {self.lost} of them")
+        print(f"another server led after a fault in {self.leader_changed} of them")
+        print(f"{self.histories} histories and {self.calm} calm ones in {self.passed_s()} s, {self.counts['calls']}"
+              f" calls, {self.failed} failed, {self.unplayed} could not be played", flush=True)
 
     def code(self):
         return 2 if self.unplayed else 1 if self.failed else 0
