@@ -156,6 +156,7 @@ static void stop_or_kill(struct run *run, int number, bool stops)
             boot_ns() + (int64_t)random_below(&run->random, (uint64_t)(2 * ttl_ms)) * NS_A_MS;
         run->totals->stops++;
     } else {
+        witness_beat(&process->witness); /* for it: it may not have run since it was stopped */
         atomic_store(&process->killed, true);
         run->totals->kills++;
     }
