@@ -275,7 +275,7 @@ static void draw(struct run *run, uint64_t seed)
     if (on_ensemble()) /* it lasts as long as the faults; some holds outlast an election */
         plan->calls = CALLS_MAX;
     int64_t unit_ms = on_ensemble() ? other->ensemble_ttl_unit_ms : other->ttl_unit_ms;
-    int64_t longer = on_ensemble() && chance(&run->random, 50) ? 3 : 1;
+    int64_t longer = on_ensemble() && !plan->long_ttl && chance(&run->random, 50) ? 3 : 1;
     for (int i = 0; i < PROCESSES_MAX; i++)
         plan->ttl_ms[i] = (longer * plan->ttl_ms[i] + unit_ms - 1) / unit_ms * unit_ms;
     for (int i = 0; i < plan->locks; i++) { /* all histories have one server */
