@@ -191,6 +191,10 @@ class Cluster:
                 leader.ask("/v3/maintenance/transfer-leadership",
                            targetID=member.status()["header"]["member_id"])
 
+    def have_diverged(self):
+        """Whether the members keep other data; see zookeepers.py. That of etcd is not known to happen."""
+        return False
+
     def depose(self):
         """Another member becomes the leader."""
         self.lead(self.followers()[0])

@@ -424,7 +424,7 @@ static void is_deleted(int rc, const void *data)
         go_on(request, zk, rc);
         return;
     }
-    if (gone && place != NULL && place->node[0] == '\0') { /* found by its name: is there another? */
+    if (gone && place != NULL && place->node[0] == '\0') { /* is there another of its name? */
         request->repeated = true;
         go_on(request, zk, rc);
         return;

@@ -66,7 +66,7 @@ struct cut {
  * not fork its clients. */
 struct wire {
     pid_t pid;
-    int plans[2];              /* a pipe of struct cut */
+    int plans[2];               /* a pipe of struct cut */
     _Atomic int ports[MEMBERS]; /* of the proxies; 0: not yet */
 };
 

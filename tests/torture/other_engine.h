@@ -20,7 +20,7 @@ struct other_engine {
     const char *request_text; /* a request about a lock contains it; brief */
 };
 
-/* main(): PROGRAM [FIRST-SEED [HISTORIES]], or PROGRAM --members PORT,PORT,PORT SEED for one history
+/* main(): PROGRAM [FIRST-SEED [HISTORIES]], or PROGRAM --members PORT,PORT,PORT SEED for a history
  * on an ensemble that somebody else has started and takes servers from: see other_engine.c.
  * TORTURE_TELL=1 prints the histories that fail. */
 int torture_engine(const struct other_engine *engine, int argc, char **argv);
