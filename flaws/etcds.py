@@ -108,9 +108,9 @@ class Member:
         """As the others know it."""
         return f"http://127.0.0.1:{self.relay_port if self.cluster.with_links else self.peer_port}"
 
-    def ask(self, path, **body):
+    def ask(self, path, within_s=10, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.client_port}{path}", json.dumps(body).encode())
-        return json.load(urllib.request.urlopen(request, timeout=10))
+        return json.load(urllib.request.urlopen(request, timeout=within_s))
 
     def status(self):
         """None: it does not answer, or has no leader."""
@@ -119,6 +119,13 @@ class Member:
             if said.get("leader", "0") != "0":
                 return said
         time.sleep(0.05)  # the relays need the processor, too
+        return None
+
+    def reads(self):
+        """It answers after it has asked the leader. One that was cut off may hear the leader seconds before the leader
+        hears it again."""
+        with contextlib.suppress(OSError):
+            return self.ask("/v3/kv/range", within_s=1, key=base64.b64encode(b"none").decode())
         return None
 
     def kill(self):
@@ -178,9 +185,11 @@ class Cluster:
         return [member for member in self.nodes if member is not leader]
 
     def agreed(self):
-        """The member that all others, too, say is the leader; None: they do not."""
+        """The member that all others, too, say is the leader, and that answers them; None: there is none."""
         said = [member.process.poll() is None and member.status() for member in self.nodes]
         if not all(said) or len({one["leader"] for one in said}) > 1 or len({one["raftTerm"] for one in said}) > 1:
+            return None
+        if not all(member.reads() for member in self.nodes):
             return None
         return next(member for member, one in zip(self.nodes, said) if one["leader"] == one["header"]["member_id"])
 
