@@ -170,7 +170,7 @@ class Round:
         for seed, program in self.programs.items():
             lines = self.transcript(seed).read_text(errors="replace").splitlines()
             if lines and (counts := re.search(r"; (\d+) calls; (\d+) stops, (\d+) kills, (\d+) cuts", lines[-1])):
-                self.counts.update(zip(COUNTS, map(int, counts.groups())))
+                self.counts.update(dict(zip(COUNTS, map(int, counts.groups()))))
             if program.returncode == 0:
                 self.transcript(seed).unlink()
             elif self.is_excused(lines):
