@@ -123,6 +123,13 @@ class Member:
         time.sleep(0.05)  # the relays need the processor, too
         return None
 
+    def reads(self):
+        """It answers after it has asked the leader. One that was cut off may hear the leader seconds before the leader
+        hears it again."""
+        with contextlib.suppress(OSError):
+            return self.ask("/v3/kv/range", timeout_s=1, key=base64.b64encode(b"none").decode())
+        return None
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -179,6 +186,15 @@ class Cluster:
         leader = self.leader()
         return [member for member in self.nodes if member is not leader]
 
+    def agreed(self):
+        """The member that all others, too, say is the leader, and that answers them; None: there is none."""
+        said = [member.process.poll() is None and member.status() for member in self.nodes]
+        if not all(said) or len({one["leader"] for one in said}) > 1 or len({one["raftTerm"] for one in said}) > 1:
+            return None
+        if not all(member.reads() for member in self.nodes):
+            return None
+        return next(member for member, one in zip(self.nodes, said) if one["leader"] == one["header"]["member_id"])
+
     def lead(self, member):
         """That member becomes the leader."""
         while (leader := self.leader()) is not member:
@@ -186,29 +202,37 @@ class Cluster:
                 leader.ask("/v3/maintenance/transfer-leadership",
                            targetID=member.status()["header"]["member_id"])
 
-    def keys_of(self, member, lock, timeout_s=10):
-        """The keys of all who hold that lock or wait for it, the first one first; None: the member does not tell."""
+    def have_diverged(self):
+        """Whether the members keep other data; see zookeepers.py. That of etcd is not known to happen."""
+        return False
+
+    def depose(self):
+        """Another member becomes the leader."""
+        self.lead(self.followers()[0])
+
+    def owners_at(self, member, lock, timeout_s=10):
+        """The owners of all who hold that lock or wait for it, the first one first; None: the member does not tell."""
         every = base64.b64encode(b"\0").decode()
         with contextlib.suppress(OSError, http.client.HTTPException):
-            said = member.ask("/v3/kv/range", timeout_s, key=every, range_end=every, keys_only=True,
-                              sort_order="ASCEND", sort_target="CREATE")
-            keys = [base64.b64decode(one["key"]).decode() for one in said.get("kvs", [])]
-            return [key for key in keys if f"/locks/{lock}/" in key]
+            said = member.ask("/v3/kv/range", timeout_s, key=every, range_end=every, sort_order="ASCEND",
+                              sort_target="CREATE")
+            return [base64.b64decode(one.get("value", "")).decode() for one in said.get("kvs", [])
+                    if f"/locks/{lock}/" in base64.b64decode(one["key"]).decode()]
         return None
 
     def queue(self, lock):
         def ask():
-            keys = self.keys_of(self.leader(), lock)
-            return None if keys is None else [keys]
-        return wait_until(ask, "the leader tells of the keys")[0]
+            owners = self.owners_at(self.leader(), lock)
+            return None if owners is None else [owners]
+        return wait_until(ask, "the leader tells of the queue")[0]
 
     def first(self, lock):
         """The first of these; "": there is none; None: no member tells it at once."""
         living = [member for member in self.nodes if member.process.poll() is None]
         for member in living:
-            keys = self.keys_of(member, lock, SOON_S)
-            if keys is not None:
-                return keys[0] if keys else ""
+            owners = self.owners_at(member, lock, SOON_S)
+            if owners is not None:
+                return owners[0] if owners else ""
         return None if living else ""
 
     def serving(self):
@@ -224,11 +248,12 @@ class Cluster:
             return None
         return wait_until(find, "a connection")
 
-    def cut_off(self, member):
+    def cut_off(self, member, cut=True):
         """Nothing goes between that member and the others any more, and no connection is closed."""
         for other in self.nodes:
             if other is not member:
-                self.link(member, other).clear()
+                link = self.link(member, other)
+                (link.clear if cut else link.set)()
 
     def url(self, *nodes):
         return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in nodes or self.nodes)

@@ -95,6 +95,10 @@ class Node:
             return b"".join(iter(lambda: asked.recv(4096), b"")).decode().splitlines()
         return []
 
+    def contents(self):
+        """The latest change that it has carried out, and how many nodes it has."""
+        return [line for line in self.said(b"srvr") if line.startswith(("Zxid:", "Node count:"))]
+
     def mode(self):
         """leader, follower; None: it does not serve."""
         return next((line.split()[1] for line in self.said(b"srvr") if line.startswith("Mode:")), None)
@@ -160,6 +164,28 @@ class Ensemble:
 
     def followers(self):
         return [node for node in self.nodes if node.mode() == "follower"]
+
+    def agreed(self):
+        """The leader, if the others follow it; else None."""
+        modes = [node.process.poll() is None and node.mode() for node in self.nodes]
+        alone = sorted(map(str, modes)) == ["follower"] * (len(modes) - 1) + ["leader"]
+        return self.nodes[modes.index("leader")] if alone else None
+
+    def have_diverged(self):
+        """Whether the nodes have carried out the same changes and keep other data. Releases before 3.8.5 may come to
+        that when a leader is lost: ZOOKEEPER-4785, and 5010 is open. Only while no client changes anything."""
+        def settled():
+            first, again = ([node.contents() for node in self.nodes] for _ in range(2))
+            return first if first == again and all(first) and len({one[0] for one in first}) == 1 else None
+        return len({one[1] for one in wait_until(settled, "nodes that have carried out the same changes")}) > 1
+
+    def depose(self):
+        """Another node becomes the leader. The old one is cut off until then: it cannot be asked."""
+        leader = self.leader()
+        self.cut_off(leader)
+        wait_until(lambda: any(one.mode() == "leader" for one in self.nodes if one is not leader), "another leader",
+                   START_S)
+        self.cut_off(leader, False)
 
     def queue(self, lock):
         """The nodes of all who hold that lock or wait for it."""

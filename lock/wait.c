@@ -224,7 +224,7 @@ static void turn_has_come(struct wait *wait)
     if (wait->state == WAIT_SLEEPING) {
         try_now(wait);
     } else if (wait->state == WAIT_TRYING) {
-        wait->wakes_seen--; /* its answer may be older */
+        wait->wakes_seen--;                  /* its answer may be older */
     } else if (wait->state == WAIT_BEHIND) { /* it leaves the queue, and tries at once */
         TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
         wait->state = WAIT_OUTSIDE;
@@ -257,7 +257,8 @@ void wait_wake_owner(struct dlock *lock, const char *owner)
     if (wait != NULL && wait->state == WAIT_BEHIND)
         wait = find_behind(lock, owner);
     if (wait == NULL) {
-        lock->queue.wakes++; /* it may try outside the queue: attempts that are under way count not */
+        lock->queue
+            .wakes++; /* it may try outside the queue: attempts that are under way count not */
         return;
     }
     wait->woken = true;

@@ -55,12 +55,12 @@ struct etcd_place {
     char name[NODE_MAX]; /* of its key, also while that does not exist; "": none yet */
     size_t slot;         /* which makes the name its own */
     size_t deletes;      /* of that key, which were not answered */
-    uint64_t seen;   /* the revision at which it was known to exist; 0: not known */
-    uint64_t guard;  /* of its latest create */
-    bool is_first;   /* nothing is before it */
-    bool alone;      /* its latest create wants an empty queue */
-    bool again;      /* its latest create followed one that was not answered */
-    int64_t held_ns; /* CLOCK_MONOTONIC: since when it holds */
+    uint64_t seen;       /* the revision at which it was known to exist; 0: not known */
+    uint64_t guard;      /* of its latest create */
+    bool is_first;       /* nothing is before it */
+    bool alone;          /* its latest create wants an empty queue */
+    bool again;          /* its latest create followed one that was not answered */
+    int64_t held_ns;     /* CLOCK_MONOTONIC: since when it holds */
 };
 
 struct etcd_queue {

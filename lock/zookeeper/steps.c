@@ -88,12 +88,15 @@ static const char *first_of(const struct String_vector *nodes)
     return first;
 }
 
-/* The owner's node; the first, if there should be two. */
-static const char *own_of(const struct String_vector *nodes, const char *owner)
+/* The owner's node: that one, or the first, if that one is not known or gone. It may be one of an
+ * earlier session, which the servers still keep after the client has given it up. */
+static const char *own_of(const struct String_vector *nodes, const char *owner, const char *known)
 {
     const char *own = NULL;
     for (int i = 0; i < nodes->count; i++)
-        if (is_of(nodes->data[i], owner) && (own == NULL || is_before(nodes->data[i], own)))
+        if (strcmp(nodes->data[i], known) == 0)
+            return nodes->data[i];
+        else if (is_of(nodes->data[i], owner) && (own == NULL || is_before(nodes->data[i], own)))
             own = nodes->data[i];
     return own;
 }
@@ -263,6 +266,8 @@ static void read_identity(struct request *request)
     note_sent(request, zoo_aget(zk->handle, path, 0, is_identity_read, request));
 }
 
+/* A node of an earlier session is deleted, since it ends when that one does. The owner then looks
+ * for another: the create whose answer was lost may have made it. */
 static void is_own_read(int rc, const char *value, int size, const struct Stat *stat,
                         const void *data)
 {
@@ -270,8 +275,16 @@ static void is_own_read(int rc, const char *value, int size, const struct Stat *
     struct request *request = landed(data, rc, false);
     struct zk_session *zk = owner_of(request);
     struct place *place = place_of(request->queue, request->owner);
-    if (place != NULL && rc == ZOK)
-        place->number = (uint64_t)stat->czxid;
+    char path[PATH_MAX_BYTES];
+    if (place != NULL && rc == ZOK && zk->handle != NULL) {
+        if (stat->ephemeralOwner == zoo_client_id(zk->handle)->client_id) {
+            place->number = (uint64_t)stat->czxid;
+        } else {
+            zoo_adelete(zk->handle, path_of(request, place->node, path), -1, ignore, NULL);
+            place->node[0] = '\0';
+            place->doubtful = true;
+        }
+    }
     if (place != NULL && rc == ZNONODE)
         place->node[0] = '\0';
     go_on(request, zk, rc);
@@ -329,7 +342,7 @@ static void watch_before(struct request *request, struct place *place, const cha
 static void find_place(struct request *request, const struct String_vector *nodes)
 {
     struct place *place = place_of(request->queue, request->owner);
-    const char *own = own_of(nodes, request->owner);
+    const char *own = own_of(nodes, request->owner, place != NULL ? place->node : "");
     if (place == NULL || own == NULL) {
         if (place != NULL)
             *place->node = '\0';
@@ -424,6 +437,11 @@ static void is_deleted(int rc, const void *data)
         go_on(request, zk, rc);
         return;
     }
+    if (gone && place != NULL && place->node[0] == '\0') { /* is there another of its name? */
+        request->repeated = true;
+        go_on(request, zk, rc);
+        return;
+    }
     if (gone)
         claim_is_gone(request, place, rc == ZOK || request->repeated);
     else
@@ -492,7 +510,7 @@ static void listed_to_acquire(struct request *request, int rc, const struct Stri
 
 static void listed_to_let_go(struct request *request, const struct String_vector *nodes)
 {
-    const char *own = own_of(nodes, request->owner);
+    const char *own = own_of(nodes, request->owner, "");
     if (own != NULL)
         delete (request, own);
     else

@@ -127,8 +127,8 @@ static void watch(zhandle_t *handle, int type, int state, const char *path, void
     pthread_mutex_lock(&session->mutex);
     if (zk->opening)
         zk->handle = handle;
-    if (handle != zk->handle)
-        ; /* it is being closed */
+    if (handle != zk->handle || (zk->expired && !zk->ending))
+        ; /* it is being closed: nothing more is sent in its session */
     else if (type == ZOO_SESSION_EVENT)
         session_state(zk, handle, state);
     else if (type == ZOO_DELETED_EVENT)

@@ -25,9 +25,10 @@ static void end(void)
     etcd_server_free(etcd);
 }
 
-static void url(char text[URL_SIZE], int at)
+static void url(char text[URL_SIZE], const char *hosts, bool ensemble)
 {
-    snprintf(text, URL_SIZE, "etcd://127.0.0.1:%d", at);
+    (void)ensemble;
+    snprintf(text, URL_SIZE, "etcd://%s", hosts);
 }
 
 int main(int argc, char **argv)
@@ -38,6 +39,7 @@ int main(int argc, char **argv)
                                                .end = end,
                                                .url = url,
                                                .ttl_unit_ms = 1000,
+                                               .ensemble_ttl_unit_ms = 1000,
                                                .request_text = "/v3/kv/txn"};
     return torture_engine(&engine, argc, argv);
 }

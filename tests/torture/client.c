@@ -458,6 +458,7 @@ int client_main(void *arg)
         self->urls[i] = start->urls[i];
     self->shared = &start->world->processes[start->process];
     pthread_mutex_init(&self->mutex, NULL);
+    witness_beat(&self->shared->witness); /* the process may be stopped before that thread runs */
     pthread_t keeper = thread_start(run_keeper, self);
     struct member warm;
     if (member_open(self, &warm, false)) /* memory that the library and libc keep for ever */

@@ -3,6 +3,10 @@
  * See other_engine.h. The faults are those that need no Redis: processes are stopped beyond their
  * time to live and killed, connections are cut before and after a request arrives, and are silent.
  * They come by chance, so a seed does not repeat them.
+ *
+ * On an ensemble that somebody else has started, that one loses servers, too, and says so on the
+ * standard input: a line for each fault. The end of the input says that all servers are well again;
+ * then the history goes on to its end.
  */
 #include "other_engine.h"
 
@@ -11,10 +15,12 @@
 #include "child.h"
 #include "must.h"
 #include "noise.h"
+#include "options.h"
 #include "stage.h"
 #include "transcript.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +32,9 @@
 #define JOBS 4
 #define PAUSE_MS_MAX 120 /* between two faults */
 #define ANSWER_MS 500    /* what a connection and a command may take: the bounds follow from it */
+#define LOSSES_MS 120000 /* limit for the servers to be well again */
+#define ROUND_MS 5
+#define MEMBERS 3 /* of an ensemble */
 
 struct totals {
     _Atomic int histories, failed, stops, kills, cuts;
@@ -38,30 +47,52 @@ struct run {
     struct totals *totals;
     char url[URL_SIZE];
     struct wire *wire;
+    char told[120]; /* of the standard input: the line that has not ended */
+    size_t told_size;
+    bool well; /* the standard input has ended */
     uint64_t random;
     int64_t next_ns;                   /* of the next fault */
     int64_t goes_on_ns[PROCESSES_MAX]; /* of one that is stopped; 0: it is not */
 };
 
-/* What to do with the next request that contains the text. */
+/* What to do with the next request to the server that contains the text. */
 struct cut {
+    int server;
     enum proxy_act act;
     char text[24];
 };
 
-/* The proxy's process: it has a thread, beside which the history could not fork its clients. */
+/* The process of the proxies, one to each server: they have threads, beside which the history could
+ * not fork its clients. */
 struct wire {
     pid_t pid;
-    int plans[2];     /* a pipe of struct cut */
-    _Atomic int port; /* of the proxy; 0: not yet */
+    int plans[2];               /* a pipe of struct cut */
+    _Atomic int ports[MEMBERS]; /* of the proxies; 0: not yet */
 };
 
 static const struct other_engine *other;
 static struct dlock_rung rung;
+/* Of the one server of our own, or of an ensemble's. */
+static _Atomic int ports[MEMBERS];
+static int servers;
+
+static bool on_ensemble(void)
+{
+    return servers > 1;
+}
 
 static int port_of(const char *url)
 {
     return atoi(strrchr(url, ':') + 1);
+}
+
+static void write_url(char url[URL_SIZE], const _Atomic int *at)
+{
+    char hosts[URL_SIZE / 2] = "";
+    for (int i = 0; i < servers; i++)
+        snprintf(hosts + strlen(hosts), sizeof hosts - strlen(hosts), "%s127.0.0.1:%d",
+                 i == 0 ? "" : ",", at[i]);
+    other->url(url, hosts, on_ensemble());
 }
 
 /* ---- The proxy ------------------------------------------------------------------------------- */
@@ -70,12 +101,16 @@ static int run_proxy(void *arg)
 {
     struct wire *wire = arg;
     struct cut cut;
+    struct proxy *proxies[MEMBERS];
     close(wire->plans[1]);
-    struct proxy *proxy = proxy_start_to(other->port());
-    atomic_store(&wire->port, port_of(proxy_url(proxy)));
+    for (int i = 0; i < servers; i++) {
+        proxies[i] = proxy_start_to(ports[i]);
+        atomic_store(&wire->ports[i], port_of(proxy_url(proxies[i])));
+    }
     while (read(wire->plans[0], &cut, sizeof cut) == sizeof cut)
-        proxy_plan(proxy, cut.act, cut.text, NULL, 0);
-    proxy_free(proxy);
+        proxy_plan(proxies[cut.server], cut.act, cut.text, NULL, 0);
+    for (int i = 0; i < servers; i++)
+        proxy_free(proxies[i]);
     return 0;
 }
 
@@ -86,7 +121,7 @@ static struct wire *wire_start(void)
     must(wire != MAP_FAILED && pipe2(wire->plans, O_CLOEXEC) == 0);
     wire->pid = child_start(run_proxy, wire);
     close(wire->plans[0]);
-    eventually(atomic_load(&wire->port) != 0);
+    eventually(atomic_load(&wire->ports[servers - 1]) != 0);
     return wire;
 }
 
@@ -121,6 +156,7 @@ static void stop_or_kill(struct run *run, int number, bool stops)
             boot_ns() + (int64_t)random_below(&run->random, (uint64_t)(2 * ttl_ms)) * NS_A_MS;
         run->totals->stops++;
     } else {
+        witness_beat(&process->witness); /* for it: it may not have run since it was stopped */
         atomic_store(&process->killed, true);
         run->totals->kills++;
     }
@@ -138,7 +174,8 @@ static void plan_cut(struct run *run)
                   {PROXY_MUTE, "no reply comes any more"}};
     size_t drawn = random_below(&run->random, 3);
     note(run->world, NOTE_FAULT, -1, NULL, "FAULT at the next request: %s", faults[drawn].text);
-    struct cut cut = {.act = faults[drawn].act};
+    struct cut cut = {.server = (int)random_below(&run->random, (uint64_t)servers),
+                      .act = faults[drawn].act};
     snprintf(cut.text, sizeof cut.text, "%s", other->request_text);
     wire_plan(run->wire, cut);
     run->totals->cuts++;
@@ -178,10 +215,28 @@ static void url(void *arg, int process, int server, char url[URL_SIZE])
     snprintf(url, URL_SIZE, "%s", run->url);
 }
 
+/* Notes the lines that have come. */
+static void listen_to_losses(struct run *run)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    while (!run->well && poll(&input, 1, 0) > 0) {
+        char *next = &run->told[run->told_size];
+        if (read(STDIN_FILENO, next, 1) != 1) {
+            run->well = true;
+        } else if (*next == '\n' || run->told_size + 2 == sizeof run->told) {
+            note(run->world, NOTE_FAULT, -1, NULL, "%.*s", (int)run->told_size, run->told);
+            run->told_size = 0;
+        } else {
+            run->told_size++;
+        }
+    }
+}
+
 static void play_round(void *arg, int ms)
 {
     struct run *run = arg;
     usleep((unsigned)ms * 1000);
+    listen_to_losses(run);
     go_on(run, false);
     if (run->world->phase != PHASE_RUN || run->plan.calm || boot_ns() < run->next_ns)
         return;
@@ -189,12 +244,19 @@ static void play_round(void *arg, int ms)
     draw_fault(run);
 }
 
-/* The cut that was planned last is forgotten. */
+/* The cuts that were planned last are forgotten. */
 static void calm(void *arg)
 {
-    const struct run *run = arg;
-    go_on(arg, true);
-    wire_plan(run->wire, (struct cut){PROXY_CUT_REQUEST, "no request says this"});
+    struct run *run = arg;
+    int64_t end_ns = boot_ns() + LOSSES_MS * NS_A_MS;
+    while (!run->well) {
+        must(boot_ns() < end_ns);
+        witness_beat(&run->world->proxy);
+        play_round(run, ROUND_MS);
+    }
+    go_on(run, true);
+    for (int i = 0; i < servers; i++)
+        wire_plan(run->wire, (struct cut){i, PROXY_CUT_REQUEST, "no request says this"});
 }
 
 /* ---- One history ----------------------------------------------------------------------------- */
@@ -209,15 +271,18 @@ static void draw(struct run *run, uint64_t seed)
     plan->fault_count = 0;
     plan->riding = plan->shared = plan->brief = 0; /* a client has one time to live */
     plan->command_ms = plan->connect_ms = ANSWER_MS;
+    run->random = seed;
+    if (on_ensemble()) /* it lasts as long as the faults; some holds outlast an election */
+        plan->calls = CALLS_MAX;
+    int64_t unit_ms = on_ensemble() ? other->ensemble_ttl_unit_ms : other->ttl_unit_ms;
+    int64_t longer = on_ensemble() && !plan->long_ttl && chance(&run->random, 50) ? 3 : 1;
     for (int i = 0; i < PROCESSES_MAX; i++)
-        plan->ttl_ms[i] =
-            (plan->ttl_ms[i] + other->ttl_unit_ms - 1) / other->ttl_unit_ms * other->ttl_unit_ms;
+        plan->ttl_ms[i] = (longer * plan->ttl_ms[i] + unit_ms - 1) / unit_ms * unit_ms;
     for (int i = 0; i < plan->locks; i++) { /* all histories have one server */
         snprintf(name, sizeof name, "%s", plan->names[i]);
         snprintf(plan->names[i], sizeof plan->names[i], "%.20s/%llu", name,
                  (unsigned long long)seed);
     }
-    run->random = seed;
 }
 
 static bool holds(const struct run *run)
@@ -233,7 +298,7 @@ static bool holds(const struct run *run)
 
 static void play(struct totals *totals, uint64_t seed)
 {
-    struct run run = {.world = world_new(), .totals = totals};
+    struct run run = {.world = world_new(), .totals = totals, .well = !on_ensemble()};
     draw(&run, seed);
     struct stage stage = {.plan = &run.plan,
                           .world = run.world,
@@ -242,7 +307,7 @@ static void play(struct totals *totals, uint64_t seed)
                           .round = play_round,
                           .calm = calm};
     run.wire = wire_start();
-    other->url(run.url, run.wire->port);
+    write_url(run.url, run.wire->ports);
     stage_start(&stage);
     stage_play(&stage);
     check_history(run.world, &run.plan);
@@ -272,10 +337,10 @@ static int play_all(void *arg)
 static void learn_rung(void)
 {
     char url[URL_SIZE];
-    other->url(url, other->port());
-    const char *servers[] = {url};
+    write_url(url, ports);
+    const char *urls[] = {url};
     struct dlock_options options = {
-        .size = sizeof options, .engine = other->engine(), .servers = servers, .server_count = 1};
+        .size = sizeof options, .engine = other->engine(), .servers = urls, .server_count = 1};
     dlock_client *client;
     dlock *lock;
     must(dlock_client_open(&options, &client) == DLOCK_OK);
@@ -285,28 +350,53 @@ static void learn_rung(void)
     dlock_client_close(client);
 }
 
-int torture_engine(const struct other_engine *engine, int argc, char **argv)
+static void read_members(const char *text)
 {
-    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    uint64_t count = argc > 2 ? strtoull(argv[2], NULL, 10) : 20;
+    const char *next = text;
+    for (servers = 0; servers < MEMBERS && *next != '\0'; servers++) {
+        ports[servers] = (int)strtol(next, (char **)(uintptr_t)&next, 10);
+        next += *next == ',';
+    }
+    if (servers != MEMBERS || *next != '\0')
+        option_refuse("--members", text);
+}
+
+static int play_many(struct totals *totals, uint64_t first, uint64_t count)
+{
     struct job jobs[JOBS];
     pid_t pids[JOBS];
-    bool played = true;
-    struct totals *totals =
-        mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    must(totals != MAP_FAILED);
-    signal(SIGPIPE, SIG_IGN);
-    other = engine;
-    other->start();
-    learn_rung();
+    int code = 0;
     for (uint64_t i = 0; i < JOBS; i++) {
         jobs[i] = (struct job){totals, first + i, first + count - 1};
         pids[i] = child_start(play_all, &jobs[i]);
     }
     for (int i = 0; i < JOBS; i++)
-        played &= child_wait(pids[i]) == 0;
-    other->end();
+        code |= child_wait(pids[i]);
+    return code;
+}
+
+int torture_engine(const struct other_engine *engine, int argc, char **argv)
+{
+    struct totals *totals =
+        mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int code = 0;
+    must(totals != MAP_FAILED);
+    signal(SIGPIPE, SIG_IGN);
+    other = engine;
+    if (argc == 4 && strcmp(argv[1], "--members") == 0) {
+        read_members(argv[2]);
+        learn_rung();
+        play(totals, option_number("the seed", argv[3], UINT64_MAX));
+    } else {
+        other->start();
+        servers = 1;
+        ports[0] = other->port();
+        learn_rung();
+        code = play_many(totals, argc > 1 ? option_number("the seed", argv[1], UINT64_MAX) : 1,
+                         argc > 2 ? option_number("the number", argv[2], 10000000) : 20);
+        other->end();
+    }
     printf("%d histories, %d failed; %zu calls; %d stops, %d kills, %d cuts\n", totals->histories,
            totals->failed, totals->calls, totals->stops, totals->kills, totals->cuts);
-    return played && totals->failed == 0 ? 0 : 1;
+    return code == 0 && totals->failed == 0 ? 0 : 1;
 }

@@ -13,12 +13,16 @@ struct other_engine {
     void (*start)(void);
     int (*port)(void);
     void (*end)(void);
-    void (*url)(char url[URL_SIZE], int port);
-    int64_t ttl_unit_ms;      /* times to live are its multiples */
+    /* hosts: of that server; or of an ensemble as flaws/ starts them. */
+    void (*url)(char url[URL_SIZE], const char *hosts, bool ensemble);
+    int64_t ttl_unit_ms; /* times to live are its multiples */
+    int64_t ensemble_ttl_unit_ms;
     const char *request_text; /* a request about a lock contains it; brief */
 };
 
-/* main(): PROGRAM [FIRST-SEED [HISTORIES]]; TORTURE_TELL=1 prints the histories that fail. */
+/* main(): PROGRAM [FIRST-SEED [HISTORIES]], or PROGRAM --members PORT,PORT,PORT SEED for a history
+ * on an ensemble that somebody else has started and takes servers from: see other_engine.c.
+ * TORTURE_TELL=1 prints the histories that fail. */
 int torture_engine(const struct other_engine *engine, int argc, char **argv);
 
 #endif

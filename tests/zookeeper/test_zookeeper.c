@@ -478,19 +478,86 @@ static void a_reply_is_lost(void **state)
     proxy_free(proxy);
 }
 
+/* Another session makes a node of the owner that acquires next: as the client's own earlier session
+ * did, if it was given up when it had no connection, and the servers still keep it. */
+static zhandle_t *earlier_session(dlock *lock, const char *client_id)
+{
+    char path[128];
+    static _Atomic bool connected; /* the handle outlives this call */
+    dlock_hold *hold = acquired(lock);
+    atomic_store(&connected, false);
+    int number = atoi(strrchr(dlock_owner(hold), ':') + 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    snprintf(path, sizeof path, "/dlock/locks/lock:{a%%2Fb}/%s:%d-", client_id, number + 1);
+    zhandle_t *handle = zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, 2 * PATIENCE_MS,
+                                       NULL, &connected, 0);
+    assert_non_null(handle);
+    eventually(atomic_load(&connected));
+    assert_int_equal(
+        zoo_create(handle, path, "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, NULL, 0),
+        ZOK);
+    return handle;
+}
+
+/* Its node holds nothing: it ends at another time. */
+static void an_earlier_session_lives(void **state)
+{
+    (void)state;
+    struct dlock_want want = {.size = sizeof want};
+    dlock_hold *hold;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    zhandle_t *earlier = earlier_session(lock, dlock_client_id(client));
+    assert_status(dlock_acquire(lock, &want, &hold), BUSY);
+    assert_int_equal(zookeeper_close(earlier), ZOK);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* Nor does it if the client looks for its node by the owner's name. */
+static void an_earlier_one_is_found(void **state)
+{
+    (void)state;
+    char url[64], name[48];
+    struct proxy *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
+    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(proxy), ':'),
+             ZOOKEEPER_TICK_MS);
+    dlock_client *client = client_at(url, (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    zhandle_t *earlier = earlier_session(lock, dlock_client_id(client));
+    snprintf(name, sizeof name, "%s:", dlock_client_id(client));
+    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(zookeeper_close(earlier), ZOK);
+    assert_status(dlock_release(hold, NULL), OK); /* LOST, if it was the other one */
+    assert_true(is_free(lock));
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
 /* One argument: only the tests whose name it matches. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(under_the_oracle), /* it forks, so it comes first */
         cmocka_unit_test(its_holder_dies),  /* likewise */
-        cmocka_unit_test(its_holder_is_frozen), cmocka_unit_test(its_session_ends),
-        cmocka_unit_test(started_calls),        cmocka_unit_test(in_vain_and_cancelled),
-        cmocka_unit_test(tokens_grow),          cmocka_unit_test(what_is_wrong_is_said),
-        cmocka_unit_test(holds_are_given_time), cmocka_unit_test(its_server_hangs),
-        cmocka_unit_test(its_server_restarts),  cmocka_unit_test(its_server_loses_its_data),
-        cmocka_unit_test(nobody_releases),      cmocka_unit_test(it_is_broken),
+        cmocka_unit_test(its_holder_is_frozen),
+        cmocka_unit_test(its_session_ends),
+        cmocka_unit_test(started_calls),
+        cmocka_unit_test(in_vain_and_cancelled),
+        cmocka_unit_test(tokens_grow),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(holds_are_given_time),
+        cmocka_unit_test(its_server_hangs),
+        cmocka_unit_test(its_server_restarts),
+        cmocka_unit_test(its_server_loses_its_data),
+        cmocka_unit_test(nobody_releases),
+        cmocka_unit_test(it_is_broken),
         cmocka_unit_test(a_reply_is_lost),
+        cmocka_unit_test(an_earlier_session_lives),
+        cmocka_unit_test(an_earlier_one_is_found),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

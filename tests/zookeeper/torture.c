@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ENSEMBLE_TICK_MS 200 /* of flaws/zookeepers.py */
+
 static struct zookeeper *zookeeper;
 
 static void start(void)
@@ -27,9 +29,10 @@ static void end(void)
     zookeeper_free(zookeeper);
 }
 
-static void url(char text[URL_SIZE], int at)
+static void url(char text[URL_SIZE], const char *hosts, bool ensemble)
 {
-    snprintf(text, URL_SIZE, "zk://127.0.0.1:%d?tick_ms=%d", at, ZOOKEEPER_TICK_MS);
+    snprintf(text, URL_SIZE, "zk://%s?tick_ms=%d", hosts,
+             ensemble ? ENSEMBLE_TICK_MS : ZOOKEEPER_TICK_MS);
 }
 
 int main(int argc, char **argv)
@@ -40,6 +43,7 @@ int main(int argc, char **argv)
                                                .end = end,
                                                .url = url,
                                                .ttl_unit_ms = 1,
+                                               .ensemble_ttl_unit_ms = 3 * ENSEMBLE_TICK_MS,
                                                .request_text = "/dlock/"};
     return torture_engine(&engine, argc, argv);
 }
