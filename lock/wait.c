@@ -115,9 +115,11 @@ static void turn_has_come(struct wait *wait)
 void wait_wake_owner(struct dlock *lock, const char *owner)
 {
     struct wait *wait;
+    pthread_mutex_lock(&lock->mutex); /* one that begins an attempt writes its name */
     TAILQ_FOREACH(wait, &lock->queue.waits, in_queue)
         if (strcmp(wait->hold->owner, owner) == 0)
             break;
+    pthread_mutex_unlock(&lock->mutex);
     if (wait == NULL) {
         lock->queue.wakes++; /* it may be in an attempt outside the queue: that is repeated */
         return;
