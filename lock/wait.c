@@ -251,11 +251,13 @@ static struct wait *find_behind(const struct dlock *lock, const char *owner)
 void wait_wake_owner(struct dlock *lock, const char *owner)
 {
     struct wait *wait;
+    pthread_mutex_lock(&lock->mutex); /* one that begins an attempt writes its name */
     EACH_CONTENDING(wait, &lock->queue)
         if (strcmp(wait->hold->owner, owner) == 0)
             break;
     if (wait != NULL && wait->state == WAIT_BEHIND)
         wait = find_behind(lock, owner);
+    pthread_mutex_unlock(&lock->mutex);
     if (wait == NULL) {
         lock->queue
             .wakes++; /* it may try outside the queue: attempts that are under way count not */

@@ -406,7 +406,7 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
     if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
         claim_forget(request, &place->base);
     if (has_answer(flight, reply))
-        claim_is_gone(request, &place->base, deleted || request->repeated);
+        claim_is_gone(request, (struct place *)place, deleted || request->repeated);
 }
 
 /* It names a key that no other place has, as long as this is under way: see names.c. */
