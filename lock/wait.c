@@ -259,8 +259,7 @@ void wait_wake_owner(struct dlock *lock, const char *owner)
         wait = find_behind(lock, owner);
     pthread_mutex_unlock(&lock->mutex);
     if (wait == NULL) {
-        lock->queue
-            .wakes++; /* it may try outside the queue: attempts that are under way count not */
+        lock->queue.wakes++; /* it may try outside the queue: it tries again */
         return;
     }
     wait->woken = true;
