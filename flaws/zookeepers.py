@@ -180,8 +180,8 @@ class Ensemble:
         return len({one[1] for one in wait_until(settled, "nodes that have carried out the same changes")}) > 1
 
     def depose(self):
-        """Another node becomes the leader. The old one is cut off until then, as it cannot be asked: or for some seconds,
-        if nobody is elected."""
+        """Another node becomes the leader. The old one is cut off until then, since it cannot be asked; or for some
+        seconds, if nobody is elected."""
         leader = self.leader()
         self.cut_off(leader)
         with contextlib.suppress(Inconclusive):

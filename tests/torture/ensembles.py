@@ -217,7 +217,8 @@ class Totals:
             print(f"{self.settings.rung}, seed {seed}: {said}\n    transcript: {played.transcript(seed)}", flush=True)
         if time.monotonic() - self.told > PROGRESS_S:
             self.told = time.monotonic()
-            print(f"{self.passed_s()} s: {self.histories} histories, {self.calm} calm, {self.failed} failed", flush=True)
+            print(f"{self.passed_s()} s: {self.histories} histories, {self.calm} calm, {self.failed} failed",
+                  flush=True)
 
     def tell(self):
         print("faults of servers:", ", ".join(f"{kind} {self.faults[kind]}" for kind in FAULTS))
