@@ -198,9 +198,10 @@ class Cluster:
     def lead(self, member):
         """That member becomes the leader."""
         while (leader := self.leader()) is not member:
+            said = member.status()
             with contextlib.suppress(OSError):
-                leader.ask("/v3/maintenance/transfer-leadership",
-                           targetID=member.status()["header"]["member_id"])
+                if said:
+                    leader.ask("/v3/maintenance/transfer-leadership", targetID=said["header"]["member_id"])
 
     def have_diverged(self):
         """Whether the members keep other data; see zookeepers.py. That of etcd is not known to happen."""

@@ -473,8 +473,11 @@ bool admin_put_lock(struct service *service, struct sale_worker *worker, struct 
         return true;
     }
     bool switched = switch_now(service, worker, request, &wish);
-    if (switched)
+    if (switched) {
         lock_owner_close_locks(&service->lock_owner_pool, wish.setting.rung);
+        for (size_t i = 0; i < LOCK_ROLES; i++)
+            lock_servers_use(&service->locks[i], i == lock_servers_role(wish.setting.rung));
+    }
     mode_open(&service->mode);
     workers_go_on(service->sales);
     if (switched) {

@@ -562,8 +562,9 @@ static const struct row *find_row(const char *flag, size_t size)
 
 static bool unknown_flag(const char *argument, char error[CONFIG_ERROR_MAX])
 {
-    int used = snprintf(error, CONFIG_ERROR_MAX, "%.300s is no flag of inventoryd; the flags are",
-                        text_without_logins(argument));
+    const size_t name = strcspn(argument, "="); /* what follows may be a password */
+    int used = snprintf(error, CONFIG_ERROR_MAX, "%.*s is no flag of inventoryd; the flags are",
+                        (int)(name < 300 ? name : 300), text_without_logins(argument));
     for (size_t i = 0; i < ROWS && used < CONFIG_ERROR_MAX; i++)
         used += snprintf(error + used, CONFIG_ERROR_MAX - (size_t)used, " --%s", rows[i].flag);
     if (used < CONFIG_ERROR_MAX)

@@ -115,8 +115,20 @@ bool lock_servers_open(struct lock_servers *locks, const struct config *config,
     return dlock_client_open(&all, &locks->client) == DLOCK_OK;
 }
 
+void lock_servers_use(struct lock_servers *locks, bool used)
+{
+    if (locks->engine == NULL || used == (locks->open != NULL))
+        return;
+    dlock_close(locks->open);
+    locks->open = NULL;
+    if (used && dlock_open(locks->client, locks->engine->name, "lock:{open}", &locks->open) !=
+                    DLOCK_OK) /* sales say why */
+        locks->open = NULL;
+}
+
 void lock_servers_close(struct lock_servers *locks)
 {
+    lock_servers_use(locks, false);
     dlock_client_close(locks->client);
     locks->client = NULL;
 }

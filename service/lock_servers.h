@@ -21,6 +21,7 @@ struct lock_servers {
     enum server_role role;
     const struct engine *engine; /* NULL: Redis */
     dlock_client *client;
+    dlock *open; /* see lock_servers_use */
     /* The stock is on another server. Several servers always count as that, even if the stock's is
      * one of them: no script of the stock can read a majority's tokens. So does an ensemble. */
     bool apart;
@@ -49,6 +50,10 @@ bool lock_servers_open(struct lock_servers *locks, const struct config *config,
                        const struct dlock_options *options);
 void lock_servers_close(struct lock_servers *locks);
 void lock_servers_free(struct lock_servers *locks);
+
+/* The present rung's locks are kept there, or no longer. An ensemble's session or lease is proven
+ * again and again as long as a lock is open: then no sale and no check waits for that. */
+void lock_servers_use(struct lock_servers *locks, bool used);
 
 /* Whether two of the servers are the same one under two names, as far as is known: then no lock is
  * granted. The text says which. */

@@ -239,6 +239,7 @@ static bool open_locks(struct service *service, const struct dlock_options *opti
         if (service->locks[role].count > 0 &&
             !lock_servers_open(&service->locks[role], &service->config, options))
             return service_wrong(error, dlock_error());
+    lock_servers_use(&service->locks[lock_servers_role(service->config.lock)], true);
     return outage_start(service->env.outage) || service_wrong(error, "not enough threads");
 }
 

@@ -72,17 +72,20 @@ start_ensembles() {
     done
 }
 
-# Options of instances that an ensemble needs. The user's, which come later, count.
+# Options of instances that an ensemble needs. The user's count: those of the environment, and options, which come
+# later.
 ensemble_options() {
     [[ -z $(ensembles) ]] ||
-        printf '%s\n' --wait-ms $ENSEMBLE_WAIT_MS --fail-fast-ms $ENSEMBLE_FAIL_FAST_MS --ttl-ms $ENSEMBLE_TTL_MS
+        printf '%s\n' --wait-ms "${INVENTORYD_WAIT_MS:-$ENSEMBLE_WAIT_MS}" \
+            --fail-fast-ms "${INVENTORYD_FAIL_FAST_MS:-$ENSEMBLE_FAIL_FAST_MS}" \
+            --ttl-ms "${INVENTORYD_TTL_MS:-$ENSEMBLE_TTL_MS}"
 }
 
 say_raised_limits() {
     [[ -z $(ensembles) ]] ||
-        say "an ensemble's locks are slower than Redis', so these limits are raised: --wait-ms $ENSEMBLE_WAIT_MS," \
-            "--fail-fast-ms $ENSEMBLE_FAIL_FAST_MS, --ttl-ms $ENSEMBLE_TTL_MS, nginx's proxy_read_timeout" \
-            "$(shop_read_s)s, JMeter's response_ms $(shop_response_ms)"
+        say "an ensemble's locks are slower than Redis', so limits are raised, unless you give them:" \
+            "$(ensemble_options | paste -sd ' '); they make nginx's proxy_read_timeout $(shop_read_s)s," \
+            "JMeter's response_ms $(shop_response_ms)"
 }
 
 # ---- ZooKeeper -----------------------------------------------------------------------------------

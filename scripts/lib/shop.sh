@@ -190,7 +190,7 @@ shop_check_options() {
 # How another shop is started beside the one that is there.
 shop_another() {
     printf 'Another shop beside it needs ports of its own: %s --port 8890 --base-port 8100 --redis-port 7001%s%s' \
-        "$SHOP_STARTER" "${SHOP_LOCK_PORT:+ --lock-port 7120}" "${SHOP_SENTINEL_PORT:+ --sentinel-port 7220}"
+        "$SHOP_STARTER" "${SHOP_LOCK_PORT:+ --lock-port 7130}" "${SHOP_SENTINEL_PORT:+ --sentinel-port 7220}"
 }
 
 # shop_of PID: the port of the shop of this clone that the process is a part of.

@@ -63,7 +63,7 @@ def test_a_lock_on_an_ensemble(place):
     demo = place.demo(*SMALL, "--lock", "zookeeper", "--write", "set", *place.ports.ensemble_option)
     assert demo.code == 0, demo
     assert [row[:6] for row in rows(demo.out)] == [["zookeeper", "set", "60", "40", "0", "0"]]
-    assert "these limits are raised: --wait-ms 120000, --fail-fast-ms 15000" in demo.err
+    assert "limits are raised, unless you give them: --wait-ms 120000 --fail-fast-ms 15000" in demo.err
     (folder,) = folders(place)
     assert json.loads((folder / "run.json").read_text())["wait_ms"] == 120000
     place.check_nothing_is_left()

@@ -34,7 +34,7 @@ def test_it_leaves_a_running_shop_alone_and_no_folder_behind(shop):
     proof = shop.run(SCRIPTS / "prove", "--lock", "redlock", "--out", out, *ports.options, *ports.lock_option)
     assert proof.code == 2 and f"a shop is up on port {ports.nginx} already" in proof.err, proof
     assert f"scripts/shop down --port {ports.nginx} ends it" in proof.err
-    assert "scripts/prove --port 8890 --base-port 8100 --redis-port 7001 --lock-port 7120" in proof.err
+    assert "scripts/prove --port 8890 --base-port 8100 --redis-port 7001 --lock-port 7130" in proof.err
     assert (shop.parts(), json.loads(shop.get("/lock", ports.instance(0) + 1))) == (parts, json.loads(lock))
     assert shop.shop("status").code == 0 and not out.exists()
 

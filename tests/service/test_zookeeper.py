@@ -2,6 +2,7 @@
 """The shop with its lock on ZooKeeper: how the ensemble is named, what is sold while it is there, away, and empty, and the
 switch to it and back. On one server; of three tells test_zookeeper_ensemble.py."""
 import signal
+import time
 
 import pytest
 
@@ -102,6 +103,16 @@ def test_it_is_named(redis, ensemble, start, flags, request):
     assert shop.metric(UP % name) == 1
     assert shop.switch(rung="fair").status == 200
     assert shop.admin("GET", "/lock").json["servers"] == [f"127.0.0.1:{redis.port}/0"]
+
+
+def test_it_is_ready_after_a_pause(redis, start, ensemble, request):
+    """The session is proven as long as the shop's lock is there. A proof takes a tick, and the check has less time."""
+    url = f"{name_of(ensemble, request)}?tick_ms=1000"
+    shop = start(redis, "--lock", "zookeeper", "--lock-servers", url, "--ttl-ms", 3000, "--redis-timeout-ms", 500)
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
+    time.sleep(4)  # more than the time to live
+    ready = shop.admin("GET", "/readyz")
+    assert ready.status == 200, ready.json
 
 
 def test_every_unit_is_sold_once(redis, start, flags, tmp_path):

@@ -146,7 +146,8 @@ class Round:
                 self.lose()
             pause(self.draw, PAUSE_S)
             for program in self.programs.values():
-                program.stdin.close()
+                with contextlib.suppress(OSError):  # it has died: its end is judged
+                    program.stdin.close()
             wait_until(self.over, "the end of the histories", HISTORY_S)
             self.diverged = self.ensemble.have_diverged()
         except Inconclusive as error:
@@ -232,7 +233,7 @@ class Totals:
               f" calls, {self.failed} failed, {self.unplayed} could not be played", flush=True)
 
     def code(self):
-        return 2 if self.unplayed else 1 if self.failed else 0
+        return 1 if self.failed else 2 if self.unplayed else 0
 
 
 @contextlib.contextmanager

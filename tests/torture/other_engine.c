@@ -32,7 +32,7 @@
 #define JOBS 4
 #define PAUSE_MS_MAX 120 /* between two faults */
 #define ANSWER_MS 500    /* what a connection and a command may take: the bounds follow from it */
-#define LOSSES_MS 120000 /* limit for the servers to be well again */
+#define LOSSES_MS 420000 /* limit for the servers to be well again: ensembles.py waits for that */
 #define ROUND_MS 5
 #define MEMBERS 3 /* of an ensemble */
 
