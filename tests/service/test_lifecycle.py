@@ -97,7 +97,7 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["--idempotency-ms", "19999"], ["--idempotency-ms 19999", "longer than --wait-ms 20000"]),
     (["--idempotency-ms", "5000", "--wait-ms", "5000"], ["--idempotency-ms 5000", "longer than --wait-ms 5000"]),
     (["--failpoint-files", "/tmp"], ["--enable-failpoints"]),
-    (["--lock-server=zk://me:secret@h"], ["--lock-server=zk://***@h is no flag"]), (["zk://me:secret@h"], ['"zk://***@h" is not a flag']),
+    (["--lock-server=zk://me:secret@h"], ["--lock-server is no flag"]), (["--redis-password=hunter2"], ["--redis-password is no flag"]), (["zk://me:secret@h"], ['"zk://***@h" is not a flag']),
     (["--workers", "redis://:secret@h"], ['"redis://***@h"']), (["--check-hold", "unix:me:secret@/r"], ['"unix:***@/r"']),
     (["--lock", "etcds://me:secret@h,h2"], ['"etcds://***@h,h2"']), (["--keys=me:secret@h"], ['"***@h"']),
     (["--write", "redis://a:secret@h,redis://b:secret@h"], ['"redis://***@h"']), (["--instance", "sentinel://:secret@h/m"], ["sentinel://***@h/m"]),
