@@ -812,14 +812,15 @@ void timekeeper_end_round(struct timekeeper *timekeeper, struct dlock_hold *hold
     pthread_mutex_unlock(&timekeeper->mutex);
 }
 
-/* The first that is found. A watched hold cannot be freed while the timekeeper's mutex is held. */
+/* One that is valid, if there is one: one that has ended is watched until it is released. A watched
+ * hold cannot be freed while the timekeeper's mutex is held. */
 static struct dlock_hold *watched_of(struct dlock *lock, const char *owner)
 {
     struct dlock_hold *hold;
     struct dlock_hold *found = NULL;
     pthread_mutex_lock(&lock->mutex);
     EACH_HOLD(hold, &lock->holds, of_lock)
-        if (hold->watched && strcmp(hold->owner, owner) == 0)
+        if (hold->watched && strcmp(hold->owner, owner) == 0 && !dlock_valid(found))
             found = hold;
     pthread_mutex_unlock(&lock->mutex);
     return found;

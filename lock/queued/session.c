@@ -79,8 +79,9 @@ void request_settle(struct request *request)
 }
 
 /* A later request deletes it. Not at once: the servers may refuse that for ever. */
-static void leave_again(struct place *place)
+static void leave_again(struct session *session, struct place *place)
 {
+    session_look(session);
     place->leaving = false;
     place->until_ns = max_ns(place->until_ns, boot_ns() + LEAVE_AGAIN_NS);
 }
@@ -98,7 +99,7 @@ void request_answer(struct request *request, dlock_status status)
     struct call *call = request->call;
     struct place *place = place_of(request->queue, request->owner);
     if (request->what == LET_GO && status != DLOCK_OK && place != NULL)
-        leave_again(place); /* it may still be there */
+        leave_again(session, place); /* it may still be there */
     if (request->what == ACQUIRE && place != NULL && !place->holds && !keeps_place(status)) {
         place->until_ns = 0; /* what is there would be in front of everybody */
         session_look(session);

@@ -285,8 +285,15 @@ static void is_own_read(int rc, const char *value, int size, const struct Stat *
             place->doubtful = true;
         }
     }
-    if (place != NULL && rc == ZNONODE)
+    if (place != NULL && rc == ZNONODE) { /* perhaps a node of an earlier session */
         place->node[0] = '\0';
+        place->doubtful = true;
+    }
+    if (rc != ZOK && rc != ZNONODE && !zk_is_no_answer(rc) && request_is_wanted(request)) {
+        refused(request, rc);
+        session_unlock(&zk->base);
+        return;
+    }
     go_on(request, zk, rc);
 }
 
@@ -432,7 +439,7 @@ static void is_deleted(int rc, const void *data)
     bool gone = rc == ZOK || rc == ZNONODE;
     request->repeated |= zk_is_no_answer(rc);
     if (!request_is_wanted(request) || zk_is_no_answer(rc)) {
-        if (gone)
+        if (gone && place != NULL && place->node[0] != '\0') /* else: see below */
             claim_forget(request, place);
         go_on(request, zk, rc);
         return;
@@ -635,6 +642,10 @@ static void let_go(struct request *request, struct place *place)
 {
     if (!claim_lets_go(request, place))
         return;
+    if (place->node[0] != '\0' && place->number == 0) { /* found by its name; there may be others */
+        place->node[0] = '\0';
+        place->doubtful = true;
+    }
     if (place->node[0] != '\0')
         delete (request, place->node);
     else if (place->doubtful)

@@ -83,7 +83,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
         return;
     if (zk->ending) { /* to close the handle ends the session */
         zk->expired |= over || state == ZOO_CONNECTED_STATE;
-        session_look(session);
+        pthread_cond_broadcast(&session->changed); /* for the thread that opens and closes */
         return;
     }
     if (session->connected && (zk->heard || session->open_locks == 0))

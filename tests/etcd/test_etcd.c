@@ -301,6 +301,25 @@ static void its_owner_again(void **state)
     leave(client, lock);
 }
 
+/* The nested hold is given time after the one that it is nested in has ended. */
+static void an_outer_hold_ends_first(void **state)
+{
+    (void)state;
+    struct dlock_want brief = {.size = sizeof brief, .owner_id = 7, .hold_max_ms = 300};
+    dlock_hold *outer, *none;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_acquire(lock, &brief, &outer), OK);
+    dlock_hold *inner = acquired_by(lock, 7);
+    long_pause(2500);
+    assert_false(dlock_valid(outer));
+    assert_true(dlock_valid(inner));
+    assert_status(tried_by(lock, 8, &none), BUSY);
+    assert_status(dlock_release(inner, NULL), OK);
+    assert_status(dlock_release(outer, NULL), LOST);
+    leave(client, lock);
+}
+
 /* A hold outlives its time to live as long as its lease is kept alive. */
 static void holds_are_given_time(void **state)
 {
@@ -616,6 +635,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_lease_is_revoked),
         cmocka_unit_test(its_time_is_rounded_up),
         cmocka_unit_test(its_owner_again),
+        cmocka_unit_test(an_outer_hold_ends_first),
         cmocka_unit_test(holds_are_given_time),
         cmocka_unit_test(its_server_hangs),
         cmocka_unit_test(its_server_restarts),
