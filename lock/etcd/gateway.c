@@ -268,15 +268,29 @@ static bool launch(struct flight *flight)
     return true;
 }
 
+/* Nobody waits for it any more, and it was not sent: it must not be in the way of others. */
+static void drop(struct flight *flight)
+{
+    struct request *request = flight->request;
+    struct reply reply;
+    reply_none(&reply, UNDELIVERED, "nobody waits for it");
+    request->in_flight--;
+    request->sent = flight->was_sent;
+    flight->landed(flight, &reply);
+    flight_free(flight);
+}
+
 /* With the mutex. False: out of memory. */
 static bool launch_all(struct etcd *etcd)
 {
     struct flight *flight, *next;
     for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
         next = TAILQ_NEXT(flight, of_etcd);
-        if (flight->request != NULL && etcd->flying_count >= FLIGHTS_MAX)
+        if (flight->request != NULL && !request_is_wanted(flight->request))
+            drop(flight);
+        else if (flight->request != NULL && etcd->flying_count >= FLIGHTS_MAX)
             continue; /* those of the lease must not wait for them */
-        if (!launch(flight))
+        else if (!launch(flight))
             return false;
     }
     return true;

@@ -123,6 +123,8 @@ static void read_error(struct reply *reply, const cJSON *json)
     const char *message = json_text(from, "message");
     int code = (int)json_number(from, cJSON_IsObject(error) ? "grpc_code" : "code");
     reply_none(reply, outcome_of(code, message), message);
+    /* etcd carries out the change that makes its store full, and then refuses it. */
+    reply->may_be_done = code == RESOURCE_EXHAUSTED;
 }
 
 /* Without a word of etcd's: something between, perhaps, whose time or patience was over. */

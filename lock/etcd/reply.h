@@ -30,6 +30,7 @@ struct reply {
     uint64_t revision;  /* ANSWERED: the store's */
     struct answerer by; /* likewise */
     bool succeeded;     /* of a transaction: its comparisons held */
+    bool may_be_done;   /* REFUSED, and perhaps carried out: etcd was full just then */
     char why[WHY_MAX];  /* unless ANSWERED */
     cJSON *whole;       /* to be freed */
 };

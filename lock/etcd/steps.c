@@ -179,7 +179,9 @@ static void is_placed(struct request *request, struct etcd_place *place, const s
                       uint64_t revision)
 {
     place->seen = revision;
-    if (etcd_queue_of(request)->heard > revision) {
+    if (place->base.leaving || place->base.lost) {
+        etcd_go(request); /* it waits until it is gone */
+    } else if (etcd_queue_of(request)->heard > revision) {
         etcd_go(request); /* its end, or that of the one before, may have been told already */
     } else if (!before->exists) {
         is_first(request, place);
@@ -207,10 +209,12 @@ static void note_created(const struct flight *flight, const struct reply *reply,
         etcd->guard = 0; /* it can do nothing once the own key is written anew */
     if (reply->outcome == UNANSWERED || place == NULL || strcmp(place->name, flight->name) != 0)
         return;
-    if (reply->outcome == ANSWERED && reply->succeeded)
-        is_own(place, reply->revision);
-    else if (place->guard == flight->guard && !place->again)
+    if (reply->outcome == ANSWERED && reply->succeeded) {
+        if (place->guard == flight->guard || place->again)
+            is_own(place, reply->revision); /* else: of an earlier place of that name */
+    } else if (place->guard == flight->guard && !place->again && !reply->may_be_done) {
         place->base.doubtful = false;
+    }
 }
 
 static void read_own(struct request *request, const struct etcd_place *place);
@@ -336,7 +340,7 @@ static void is_created_or_not(struct flight *flight, struct etcd_place *place,
     } else if (place != NULL) {
         if (place->base.number == 0 && place->guard == etcd->guard)
             etcd->guard = 0; /* it is another one by now */
-        place->base.node[0] = '\0';
+        place->base.node[0] = place->base.before[0] = '\0';
         place->base.number = 0;
         place->is_first = place->base.doubtful = false;
     }

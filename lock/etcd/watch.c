@@ -41,7 +41,7 @@ void etcd_first_is_gone(struct queue *queue, const char *node, uint64_t number)
     if (first == NULL || !first->is_first || first->base.number >= number)
         return;
     LIST_FOREACH(place, &queue->places, of_queue)
-        if (strcmp(place->before, node) == 0 && !place->leaving)
+        if (strcmp(place->before, node) == 0 && place->number != 0 && !place->leaving)
             ((struct etcd_place *)place)->is_first = true;
 }
 
@@ -51,7 +51,7 @@ static void own_is_gone(struct queue *queue, const char *node, uint64_t revision
     if (place == NULL || place->base.holds || place->base.number >= revision)
         return;
     place->is_first = false; /* it asks again, and gets another place */
-    place->base.node[0] = '\0';
+    place->base.node[0] = place->base.before[0] = '\0';
     place->base.number = 0;
     if (queue->lock == NULL)
         return;
@@ -101,6 +101,7 @@ static void look_anew(struct etcd_queue *queue)
         pthread_mutex_lock(&lock->client->loop.mutex);
     LIST_FOREACH(place, &queue->base.places, of_queue) {
         ((struct etcd_place *)place)->seen = 0;
+        ((struct etcd_place *)place)->is_first &= place->holds;
         place->before[0] = '\0';
         if (lock != NULL && !place->holds)
             wait_wake_owner(lock, place->owner);
@@ -237,6 +238,8 @@ static int64_t look_at(struct etcd *etcd, struct etcd_queue *queue, int64_t now_
             watch_forget(&queue->base);
         return queue->watch != NULL ? queue->wanted_ns + UNUSED_NS + NS_PER_MS : now_ns;
     }
+    if (needs_ns > now_ns && now_ns - queue->wanted_ns > UNUSED_NS)
+        queue->heard = 0; /* the next watch need not tell all that happened until then */
     if (needs_ns > now_ns || !lease_lets_in(etcd))
         return needs_ns > now_ns ? needs_ns : INT64_MAX;
     if (now_ns < queue->again_ns)

@@ -103,6 +103,12 @@ void request_answer(struct request *request, dlock_status status)
     if (request->what == ACQUIRE && place != NULL && !place->holds && !keeps_place(status)) {
         place->until_ns = 0; /* what is there would be in front of everybody */
         session_look(session);
+    } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
+               (status == DLOCK_UNKNOWN || request->first)) {
+        /* Nothing wakes it: unless it asks again, it leaves. */
+        place->until_ns =
+            min_ns(place->until_ns, boot_ns() + session->granted_ms * NS_PER_MS / 2);
+        session_look(session);
     }
     request->unasked = false;
     if (call != NULL) {

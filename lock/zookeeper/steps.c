@@ -350,6 +350,10 @@ static void find_place(struct request *request, const struct String_vector *node
 {
     struct place *place = place_of(request->queue, request->owner);
     const char *own = own_of(nodes, request->owner, place != NULL ? place->node : "");
+    if (place != NULL && (place->leaving || place->lost)) {
+        zk_go(request); /* it waits until it is gone */
+        return;
+    }
     if (place == NULL || own == NULL) {
         if (place != NULL)
             *place->node = '\0';

@@ -66,6 +66,41 @@ static void the_next_need_not_ask(void **state)
     leave(client, lock);
 }
 
+/* A waiter whose key was deleted by hand takes a new place, behind another client's waiter. The end
+ * of the one that it had waited for says nothing about that place. */
+static void another_place_is_not_the_next(void **state)
+{
+    (void)state;
+    char owner[OWNER_MAX];
+    struct started waiter = {0}, theirs = {0};
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = 300000});
+    dlock_client *other = client_here((struct dlock_options){.ttl_ms = 300000});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = acquired(lock);
+    start(lock, waiting(PATIENCE_MS), &waiter);
+    eventually(placed_behind_others(client, lock) == 1 && is_watched(client, lock));
+    start(others, waiting(PATIENCE_MS), &theirs);
+    eventually(places_at() == 3);
+    pthread_mutex_lock(&client->loop.mutex);
+    snprintf(owner, sizeof owner, "%s", TAILQ_FIRST(&lock->queue.waits)->hold->owner);
+    pthread_mutex_unlock(&client->loop.mutex);
+    proxy_plan(near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
+    delete_key_of(owner);
+    eventually(proxy_done(near));
+    assert_status(dlock_release(hold, NULL), OK);
+    started_answered(&theirs);
+    proxy_let_go(near);
+    eventually(placed_behind_others(client, lock) == 1 || atomic_load(&waiter.answers) > 0);
+    assert_int_equal(atomic_load(&waiter.answers), 0);
+    assert_status(dlock_release(theirs.hold, NULL), OK);
+    started_answered(&waiter);
+    assert_status(dlock_release(waiter.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+    proxy_free(near);
+}
+
 /* A waiter whose answer is under way, when it is another one's turn, takes the answer as it is. */
 static void the_others_need_not_ask_again(void **state)
 {
@@ -123,6 +158,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_used_again),
         cmocka_unit_test(the_next_need_not_ask),
+        cmocka_unit_test(another_place_is_not_the_next),
         cmocka_unit_test(the_others_need_not_ask_again),
         cmocka_unit_test(others_come_in_between),
     };

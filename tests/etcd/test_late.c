@@ -236,6 +236,23 @@ static void a_second_create_is_refused(void **state)
     proxy_free(far);
 }
 
+/* etcd has carried out the create that made its store full, and refuses it all the same. */
+static void a_refused_create_is_carried_out(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    dlock_hold *none;
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    answer(near, CREATE, "429 Too Many Requests",
+           "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}");
+    assert_status(tried(lock, &none), REFUSED);
+    eventually(places_at() == 0);
+    leave(client, lock);
+    proxy_free(near);
+}
+
 /* ---- Logins ---------------------------------------------------------------------------------- */
 
 /* The answer tells of the token before: the one that is there is good. */
@@ -602,6 +619,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lease_after_all_was_lost),
         cmocka_unit_test(the_end_of_a_key_is_told_before_its_create),
         cmocka_unit_test(a_second_create_is_refused),
+        cmocka_unit_test(a_refused_create_is_carried_out),
         cmocka_unit_test(a_token_is_refused_late),
         cmocka_unit_test(each_token_is_refused),
         cmocka_unit_test(a_token_with_a_line_break),
