@@ -106,8 +106,7 @@ void request_answer(struct request *request, dlock_status status)
     } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
                (status == DLOCK_UNKNOWN || request->first)) {
         /* Nothing wakes it: unless it asks again, it leaves. */
-        place->until_ns =
-            min_ns(place->until_ns, boot_ns() + session->granted_ms * NS_PER_MS / 2);
+        place->until_ns = min_ns(place->until_ns, boot_ns() + session->granted_ms * NS_PER_MS / 2);
         session_look(session);
     }
     request->unasked = false;
