@@ -597,7 +597,7 @@ OF_ENSEMBLES = [
      "    } else if (etcd_queue_of(request)->heard > revision) {\n", "    } else if (before->exists && etcd_queue_of(request)->heard > revision) {\n",
      "etcd_late", "the_end_of_a_key_is_told_before_its_create"),
     ("a create that was refused ends the doubt of an earlier one", "lock/etcd/steps.c",
-     "flight->guard && !place->again)", "flight->guard)", "etcd_late", "a_second_create_is_refused"),
+     "flight->guard && !place->again && ", "flight->guard && ", "etcd_late", "a_second_create_is_refused"),
     ("a token is dropped for an earlier one's refusal", "lock/etcd/lease.c",
      "flight->logins == etcd->logins", "flight->logins <= etcd->logins", "etcd_late", "a_token_is_refused_late"),
     ("the end of an idle watch is a member's failure", "lock/etcd/gateway.c",
