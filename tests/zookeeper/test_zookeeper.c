@@ -478,17 +478,23 @@ static void a_reply_is_lost(void **state)
     proxy_free(proxy);
 }
 
-/* Another session makes a node of the owner that acquires next: as the client's own earlier session
- * did, if it was given up when it had no connection, and the servers still keep it. */
-static zhandle_t *earlier_session(dlock *lock, const char *client_id)
+/* The number of the owner that acquires next. */
+static int next_owner(dlock *lock)
+{
+    dlock_hold *hold = acquired(lock);
+    int number = atoi(strrchr(dlock_owner(hold), ':') + 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    return number + 1;
+}
+
+/* Another session makes a node of that owner: as the client's own earlier session did, if it was
+ * given up when it had no connection, and the servers still keep it. */
+static zhandle_t *earlier_session(const char *client_id, int number)
 {
     char path[128];
     static _Atomic bool connected; /* the handle outlives this call */
-    dlock_hold *hold = acquired(lock);
     atomic_store(&connected, false);
-    int number = atoi(strrchr(dlock_owner(hold), ':') + 1);
-    assert_status(dlock_release(hold, NULL), OK);
-    snprintf(path, sizeof path, "/dlock/locks/lock:{a%%2Fb}/%s:%d-", client_id, number + 1);
+    snprintf(path, sizeof path, "/dlock/locks/lock:{a%%2Fb}/%s:%d-", client_id, number);
     zhandle_t *handle = zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, 2 * PATIENCE_MS,
                                        NULL, &connected, 0);
     assert_non_null(handle);
@@ -507,7 +513,7 @@ static void an_earlier_session_lives(void **state)
     dlock_hold *hold;
     dlock_client *client = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client);
-    zhandle_t *earlier = earlier_session(lock, dlock_client_id(client));
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
     assert_status(dlock_acquire(lock, &want, &hold), BUSY);
     assert_int_equal(zookeeper_close(earlier), ZOK);
     assert_status(dlock_release(acquired(lock), NULL), OK);
@@ -525,7 +531,7 @@ static void an_earlier_one_is_found(void **state)
              ZOOKEEPER_TICK_MS);
     dlock_client *client = client_at(url, (struct dlock_options){0});
     dlock *lock = lock_at(client);
-    zhandle_t *earlier = earlier_session(lock, dlock_client_id(client));
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
     snprintf(name, sizeof name, "%s:", dlock_client_id(client));
     proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
     dlock_hold *hold = acquired(lock);
@@ -534,6 +540,34 @@ static void an_earlier_one_is_found(void **state)
     assert_status(dlock_release(hold, NULL), OK); /* LOST, if it was the other one */
     assert_true(is_free(lock));
     leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* Nor does its own node stay when the client leaves the queue. */
+static void an_earlier_one_is_found_in_vain(void **state)
+{
+    (void)state;
+    char url[64], name[48];
+    dlock_hold *none;
+    struct proxy *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
+    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(proxy), ':'),
+             ZOOKEEPER_TICK_MS);
+    dlock_client *client = client_at(url, (struct dlock_options){0});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    int number = next_owner(lock);
+    dlock_hold *theirs = acquired(others);
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), number);
+    snprintf(name, sizeof name, "%s:", dlock_client_id(client));
+    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
+    assert_status(tried(lock, &none), BUSY);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(zookeeper_close(earlier), ZOK);
+    assert_status(dlock_release(theirs, NULL), OK);
+    theirs = acquired(others); /* nothing of the other client is before it */
+    assert_status(dlock_release(theirs, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
     proxy_free(proxy);
 }
 
@@ -558,6 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_reply_is_lost),
         cmocka_unit_test(an_earlier_session_lives),
         cmocka_unit_test(an_earlier_one_is_found),
+        cmocka_unit_test(an_earlier_one_is_found_in_vain),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
