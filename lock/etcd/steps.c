@@ -179,10 +179,10 @@ static void is_placed(struct request *request, struct etcd_place *place, const s
                       uint64_t revision)
 {
     place->seen = revision;
-    if (place->base.leaving || place->base.lost) {
-        etcd_go(request); /* it waits until it is gone */
-    } else if (etcd_queue_of(request)->heard > revision) {
-        etcd_go(request); /* its end, or that of the one before, may have been told already */
+    /* A place that is left: the request waits until it is gone. Or the end of its key, or of the
+     * one before, may have been told already. */
+    if (place->base.leaving || place->base.lost || etcd_queue_of(request)->heard > revision) {
+        etcd_go(request);
     } else if (!before->exists) {
         is_first(request, place);
     } else {

@@ -597,7 +597,7 @@ OF_ENSEMBLES = [
     ("a new lease remembers what was heard", "lock/etcd/lease.c",
      "        watch_forget(queue);\n", "        (void)queue;\n", "etcd_late", "a_lease_after_all_was_lost"),
     ("a create is answered after its end was told, and counts", "lock/etcd/steps.c",
-     "    } else if (etcd_queue_of(request)->heard > revision) {\n", "    } else if (before->exists && etcd_queue_of(request)->heard > revision) {\n",
+     " || etcd_queue_of(request)->heard > revision) {\n", " || (before->exists && etcd_queue_of(request)->heard > revision)) {\n",
      "etcd_late", "the_end_of_a_key_is_told_before_its_create"),
     ("a create that was refused ends the doubt of an earlier one", "lock/etcd/steps.c",
      "flight->guard && !place->again && ", "flight->guard && ", "etcd_late", "a_second_create_is_refused"),
