@@ -92,7 +92,7 @@ static struct tear {
     const char *text;  /* of the path's, as the proxy finds it */
     enum proxy_act act;
     bool is_sent;       /* the first one is, and not the second */
-    size_t connections; /* of before */
+    size_t connections; /* that the client had made before */
 } tear;
 static int syncs;
 

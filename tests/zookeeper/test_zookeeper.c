@@ -454,23 +454,37 @@ static void it_is_broken(void **state)
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
+/* A client, and the proxy that it asks. */
+static dlock_client *client_behind(struct proxy **proxy)
+{
+    char url[64];
+    *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
+    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(*proxy), ':'),
+             ZOOKEEPER_TICK_MS);
+    return client_at(url, (struct dlock_options){0});
+}
+
+/* The reply to the next request about one of the client's places is lost. */
+static void lose_reply(struct proxy *proxy, dlock_client *client)
+{
+    char place[48];
+    snprintf(place, sizeof place, "%s:", dlock_client_id(client));
+    proxy_plan(proxy, PROXY_CUT_REPLY, place, NULL, 0);
+}
+
 /* The node that a lost reply told of is found again: there is no second one in the way. */
 static void a_reply_is_lost(void **state)
 {
     (void)state;
-    char url[64], name[48];
-    struct proxy *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(proxy), ':'),
-             ZOOKEEPER_TICK_MS);
-    dlock_client *client = client_at(url, (struct dlock_options){0});
+    struct proxy *proxy;
+    dlock_client *client = client_behind(&proxy);
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there is a connection, and a queue */
     assert_status(dlock_release(hold, NULL), OK);
-    snprintf(name, sizeof name, "%s:", dlock_client_id(client)); /* of its places */
-    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
+    lose_reply(proxy, client);
     hold = acquired(lock);
     assert_true(proxy_done(proxy));
-    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
+    lose_reply(proxy, client);
     assert_status(dlock_release(hold, NULL), OK);
     assert_true(proxy_done(proxy));
     assert_true(is_free(lock));
@@ -525,15 +539,11 @@ static void an_earlier_session_lives(void **state)
 static void an_earlier_one_is_found(void **state)
 {
     (void)state;
-    char url[64], name[48];
-    struct proxy *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(proxy), ':'),
-             ZOOKEEPER_TICK_MS);
-    dlock_client *client = client_at(url, (struct dlock_options){0});
+    struct proxy *proxy;
+    dlock_client *client = client_behind(&proxy);
     dlock *lock = lock_at(client);
     zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
-    snprintf(name, sizeof name, "%s:", dlock_client_id(client));
-    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
+    lose_reply(proxy, client);
     dlock_hold *hold = acquired(lock);
     assert_true(proxy_done(proxy));
     assert_int_equal(zookeeper_close(earlier), ZOK);
@@ -547,19 +557,15 @@ static void an_earlier_one_is_found(void **state)
 static void an_earlier_one_is_found_in_vain(void **state)
 {
     (void)state;
-    char url[64], name[48];
     dlock_hold *none;
-    struct proxy *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(proxy), ':'),
-             ZOOKEEPER_TICK_MS);
-    dlock_client *client = client_at(url, (struct dlock_options){0});
+    struct proxy *proxy;
+    dlock_client *client = client_behind(&proxy);
     dlock_client *other = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     int number = next_owner(lock);
     dlock_hold *theirs = acquired(others);
     zhandle_t *earlier = earlier_session(dlock_client_id(client), number);
-    snprintf(name, sizeof name, "%s:", dlock_client_id(client));
-    proxy_plan(proxy, PROXY_CUT_REPLY, name, NULL, 0);
+    lose_reply(proxy, client);
     assert_status(tried(lock, &none), BUSY);
     assert_true(proxy_done(proxy));
     assert_int_equal(zookeeper_close(earlier), ZOK);
