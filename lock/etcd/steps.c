@@ -35,6 +35,13 @@ static struct etcd_queue *etcd_queue_of(const struct request *request)
     return (struct etcd_queue *)request->queue;
 }
 
+/* The place whose key the flight creates or deletes. The owner may have another one by now. */
+static struct etcd_place *named_place(const struct flight *flight)
+{
+    struct etcd_place *place = etcd_place_of(flight->request);
+    return place != NULL && strcmp(place->name, flight->name) == 0 ? place : NULL;
+}
+
 /* The request is under way, from here to `landed`. NULL: out of memory; it is begun again. */
 static struct flight *fly(struct request *request, const char *what, struct body *body,
                           void (*landed)(struct flight *flight, const struct reply *reply))
@@ -207,7 +214,7 @@ static void note_created(const struct flight *flight, const struct reply *reply,
     struct etcd *etcd = flight->etcd;
     if (reply->outcome == UNANSWERED && flight->guard == etcd->guard)
         etcd->guard = 0; /* it can do nothing once the own key is written anew */
-    if (reply->outcome == UNANSWERED || place == NULL || strcmp(place->name, flight->name) != 0)
+    if (reply->outcome == UNANSWERED || place == NULL)
         return;
     if (reply->outcome == ANSWERED && reply->succeeded) {
         if (place->guard == flight->guard || place->again)
@@ -222,12 +229,12 @@ static void read_own(struct request *request, const struct etcd_place *place);
 static void is_created(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    struct etcd_place *place = etcd_place_of(request);
+    struct etcd_place *place = named_place(flight);
     char path[PATH_MAX_BYTES];
     note_created(flight, reply, place);
     if (!has_answer(flight, reply))
         return;
-    if (place == NULL || strcmp(place->name, flight->name) != 0) {
+    if (place == NULL) { /* its lease has ended meanwhile */
         etcd_go(request);
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
@@ -388,17 +395,10 @@ static void read_own(struct request *request, const struct etcd_place *place)
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
 
-/* The place whose key the flight deletes. The owner may have another one by now. */
-static struct etcd_place *deleted_place(const struct flight *flight)
-{
-    struct etcd_place *place = etcd_place_of(flight->request);
-    return place != NULL && strcmp(place->name, flight->name) == 0 ? place : NULL;
-}
-
 static void is_deleted(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    struct etcd_place *place = deleted_place(flight);
+    struct etcd_place *place = named_place(flight);
     bool deleted = reply->outcome == ANSWERED && json_number(reply->json, "deleted") != 0;
     request->repeated |= reply->outcome == UNANSWERED;
     if (place != NULL && reply->outcome != UNANSWERED)
