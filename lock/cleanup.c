@@ -281,6 +281,16 @@ bool cleanup_release(struct dlock_hold *hold, const struct exchange *unresolved)
     return take_back(hold, false, unresolved);
 }
 
+/* The release of `other` follows the requests of `hold` that may still be on their way. */
+static void copy_setting(struct dlock_hold *other, const struct dlock_hold *hold)
+{
+    if (hold->quorum == NULL || other->quorum == NULL)
+        return;
+    atomic_store(&other->servers, atomic_load(&hold->servers));
+    atomic_store(&other->quorum->again, atomic_load(&hold->quorum->again));
+    memcpy(other->quorum->setters, hold->quorum->setters, sizeof other->quorum->setters);
+}
+
 /* As take_back, for a copy of the hold with the same owner and id. The hold stays its caller's. */
 static void take_back_copy(const struct dlock_hold *hold, uint64_t depth, bool gives_up,
                            const struct exchange *unresolved)
@@ -294,6 +304,7 @@ static void take_back_copy(const struct dlock_hold *hold, uint64_t depth, bool g
     other->shared_ms = hold_longest_ms(hold);
     other->asked = hold->asked;
     other->acquired_on = hold->acquired_on;
+    copy_setting(other, hold);
     strcpy(other->owner, hold->owner);
     strcpy(other->id, hold->id);
     strcpy(other->ttl, hold->ttl);

@@ -320,7 +320,7 @@ void node_append(struct node *node, int argc, const char *const *argv, const siz
         node_close(node, DLOCK_NO_MEMORY, "out of memory");
 }
 
-void node_keep(struct node *node, int argc, const char *const *argv, bool refused)
+void node_keep(struct node *node, int argc, const char *const *argv, enum keep why)
 {
     char *command = NULL;
     long long size = redisFormatCommandArgv(&command, argc, (const char **)(uintptr_t)argv, NULL);
@@ -330,8 +330,8 @@ void node_keep(struct node *node, int argc, const char *const *argv, bool refuse
     redisFreeCommand(command);
     if (kept == NULL)
         return;
-    kept->at = node->state == NODE_UP && !refused ? node->owed : 0;
-    if (refused) {
+    kept->at = node->state == NODE_UP && why == KEEP_UNANSWERED ? node->owed : 0;
+    if (why == KEEP_REFUSED) {
         node->kept_refused = true;
         node->kept_ns = mono_deadline_ns(KEPT_PAUSE_MS);
     }

@@ -154,11 +154,10 @@ void node_shift(struct node *node, size_t taken);
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);
 void node_read(struct node *node);
-/* Keeps a command until its reply comes: the last one of the exchange that was left behind; or one
- * that the server refused for now; or, if the node is not connected, one that was not sent. It is
- * sent again on the next connection; if it was refused, also on this one, after a pause. A command
- * that is kept already is kept once. Beyond KEPT_MAX, and without memory, it is dropped. */
-void node_keep(struct node *node, int argc, const char *const *argv, bool refused);
+/* Keeps a command until its reply comes. It is sent again on the next connection; if it was refused,
+ * also on this one, after a pause. A command that is kept already is kept once. Beyond KEPT_MAX, and
+ * without memory, it is dropped. */
+void node_keep(struct node *node, int argc, const char *const *argv, enum keep why);
 /* See redis_await_late. */
 void node_await_late(struct node *node, struct late_reply *late, size_t after);
 /* If their pause is over, sends one of the kept commands that were refused; the others follow when

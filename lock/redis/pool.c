@@ -416,7 +416,7 @@ static void run_errand(struct redis *redis, struct errand *errand)
     redis_go_on(redis); /* no answer is awaited */
     for (size_t i = 0; i < redis_nodes(redis); i++)
         if ((errand->servers >> i & 1) != 0)
-            redis_keep(redis, i, errand->argc, errand->argv, false);
+            redis_keep(redis, i, errand->argc, errand->argv, KEEP_UNANSWERED);
     free(errand);
 }
 

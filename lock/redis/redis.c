@@ -447,9 +447,9 @@ void redis_append_wait(struct redis *redis, size_t index, const char *replicas, 
     redis->nodes[index].confirms = redis->nodes[index].state == NODE_UP;
 }
 
-void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv, bool refused)
+void redis_keep(struct redis *redis, size_t index, int argc, const char *const *argv, enum keep why)
 {
-    node_keep(&redis->nodes[index], argc, argv, refused);
+    node_keep(&redis->nodes[index], argc, argv, why);
 }
 
 void redis_await_late(struct redis *redis, size_t index, struct late_reply *late, size_t after)

@@ -121,11 +121,17 @@ void redis_append(struct redis *redis, size_t node, int argc, const char *const 
  * exchange has its answers: its status is OK, and a late answer breaks no connection. */
 void redis_append_wait(struct redis *redis, size_t node, const char *replicas, const char *ms);
 
-/* For a command that was appended, and was left behind, not sent, or refused for now. It is kept
+/* Why a command is kept. */
+enum keep {
+    KEEP_UNSENT,     /* it was not sent, also if its server is connected */
+    KEEP_UNANSWERED, /* it was the exchange's last one; that was left behind, or its connection broke */
+    KEEP_REFUSED     /* the server refused it for now */
+};
+/* For a command that is to be carried out although no reply to it has come. It is kept
  * until the server has answered it, other than by an error that ends by itself. Each new connection
  * sends it again before any other command. After such an error this one does, too, a little later.
  * So the server carries it out although the connection breaks, perhaps more than once. */
-void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv, bool refused);
+void redis_keep(struct redis *redis, size_t node, int argc, const char *const *argv, enum keep why);
 
 /* Tells what becomes of a command that was left behind: the last one of the exchange, or the one
  * that has `after` others after it. `came` is called once, on the thread that reads the reply, for

@@ -40,7 +40,7 @@ static void poll_send(struct poll *poll, const char *const *words)
             redis_append(redis, i, rung_count(words), words, NULL);
         poll->votes.asked |= (uint32_t)redis_awaits(redis, i) << i;
         if ((poll->question->kept & ~poll->votes.asked) >> i & 1)
-            redis_keep(redis, i, rung_count(words), words, false);
+            redis_keep(redis, i, rung_count(words), words, KEEP_UNSENT);
     }
     poll->first_count = 1;
     if (poll->asked_most || !poll->question->needs_most)
@@ -160,7 +160,8 @@ static void poll_end(struct poll *poll, const char *const *words)
         bool refused = poll->transient >> i & 1;
         if ((refused || poll->each[i] == VOTE_NONE) &&
             (poll->question->kept & votes->asked) >> i & 1)
-            redis_keep(env->redis, i, rung_count(words), words, refused);
+            redis_keep(env->redis, i, rung_count(words), words,
+                       refused ? KEEP_REFUSED : KEEP_UNANSWERED);
     }
     if (votes->yes < votes->needed || poll->question->is_decided != NULL)
         votes_say(votes, env->redis, poll_word, poll);

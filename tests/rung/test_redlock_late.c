@@ -3,6 +3,7 @@
  * `redlock`: servers that answer late, lose answers, or do not answer at all. A round does not wait
  * for them, and nothing of it stays on them.
  */
+#include "cleanup.h"
 #include "redlock_stage.h"
 
 /* ---- Late answers ---------------------------------------------------------------------------- */
@@ -332,6 +333,36 @@ static void a_release_follows_its_acquire_on_a_busy_connection(void **state)
     flush_all();
 }
 
+/* The grant came too late, and is given back under the same name. That, too, follows the acquire's
+ * request to the server that has not carried it out. */
+static void a_grant_that_is_given_back_follows_its_acquire(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind_proxies(SERVERS, (struct dlock_options){0});
+    dlock *lock = connected(client);
+    struct other_call second;
+    proxy_plan(proxies[LATE], PROXY_HOLD_REQUEST, "NX", NULL, 0);
+    dlock_hold *hold = acquired(lock);
+    eventually(proxy_done(proxies[LATE]));
+    other_call_start(&second, client);
+    cleanup_release_name(hold, 1);
+    for (size_t i = 1; i < LATE; i++)
+        eventually(!exists_on(i));
+    eventually(kept_in_the_background(client) == 0);
+    struct monitor *monitor = monitor_start(servers[LATE]);
+    proxy_let_go(proxies[LATE]);
+    eventually(monitor_count(monitor, "SET\" \"" LOCK) == 1);
+    other_call_end(&second);
+    eventually(!exists_on(LATE));
+    assert_status(dlock_release(hold, NULL), LOST);
+    assert_status(dlock_release(second.waiter.hold, NULL), OK);
+    eventually(exist() == 0);
+    monitor_free(monitor);
+    other_call_free(&second);
+    end_behind_proxies(client, lock);
+    flush_all();
+}
+
 /* The connection broke, and the acquire that was sent on it has not arrived. The next connection
  * makes the server end that one, so it never will. */
 static void a_lost_acquire_does_not_come_late(void **state)
@@ -505,6 +536,7 @@ int main(void)
         cmocka_unit_test(a_lost_release_is_sent_again),
         cmocka_unit_test(a_release_uses_the_connection_of_its_acquire),
         cmocka_unit_test(a_release_follows_its_acquire_on_a_busy_connection),
+        cmocka_unit_test(a_grant_that_is_given_back_follows_its_acquire),
         cmocka_unit_test(a_lost_acquire_does_not_come_late),
         cmocka_unit_test(a_majority_grants_it_too_late),
         cmocka_unit_test(riding_goes_to_the_first),

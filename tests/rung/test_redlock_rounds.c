@@ -286,6 +286,36 @@ static void what_a_server_said_before_it_lost_the_key(void **state)
     flush_all();
 }
 
+/* What goes to every server is not sent to one that was named twice. It is kept. The answer to an
+ * earlier request is not the answer to it. */
+static void what_was_not_sent_stays_kept(void **state)
+{
+    (void)state;
+    struct proxy *twin = proxy_start(servers[1]);
+    const char *urls[] = {server_url(servers[0]), server_url(servers[1]), proxy_url(twin)};
+    dlock_client *client = client_of_urls(urls, 3, (struct dlock_options){0});
+    dlock *lock = redlock_of(client);
+    struct rung_env env;
+    int64_t ends_ns = mono_deadline_ns(PATIENCE_MS);
+    const char *const argv[] = {"DEL", OTHER, NULL}, *const earlier[] = {"ECHO", "earlier"};
+    const struct question question = {.is_yes = is_yes, .kept = 4};
+    assert_status(env_begin(lock, ends_ns, ends_ns, -1, NULL, &env), OK);
+    redis_ready_each(env.redis, ends_ns, -1);
+    proxy_plan(twin, PROXY_HOLD_REPLY, "earlier", NULL, 0);
+    redis_begin(env.redis);
+    redis_append(env.redis, 2, 2, earlier, NULL);
+    redis_send(env.redis);
+    eventually(proxy_done(twin));
+    assert_int_equal(rung_poll(&env, NULL, argv, &question, NULL).asked, 3);
+    assert_true(redis_owes(env.redis, 2) && redis_keeps(env.redis));
+    proxy_let_go(twin);
+    eventually((redis_catch_up(env.redis), !redis_owes(env.redis, 2)));
+    assert_true(redis_keeps(env.redis));
+    env_end(lock, &env);
+    end(client, lock);
+    proxy_free(twin);
+}
+
 /* ---- Nobody waits ---------------------------------------------------------------------------- */
 
 static void a_renewal_ends_when_it_is_decided(void **state)
@@ -355,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_grant_with_a_token_that_comes_late_counts),
         cmocka_unit_test(late_grants_are_confirmed_at_once),
         cmocka_unit_test(what_a_server_said_before_it_lost_the_key),
+        cmocka_unit_test(what_was_not_sent_stays_kept),
         cmocka_unit_test(a_renewal_ends_when_it_is_decided),
         cmocka_unit_test(what_sets_a_key_again_delays_nobody),
     };
