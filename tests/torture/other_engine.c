@@ -261,6 +261,18 @@ static void calm(void *arg)
 
 /* ---- One history ----------------------------------------------------------------------------- */
 
+/* A history lasts as long as its faults. Many of its holds outlast an election, or are valid only
+ * because their session was renewed. */
+static void draw_long_holds(struct run *run)
+{
+    struct plan *plan = &run->plan;
+    uint64_t longest_ms = (uint64_t)(3 * plan_ttl_ms_max(plan));
+    plan->calls = CALLS_MAX;
+    plan->kept = (int)random_below(&run->random, 60);
+    plan->overdue = 5 + (int)random_below(&run->random, 40);
+    plan->overdue_ms = 1 + (int)random_below(&run->random, longest_ms);
+}
+
 static void draw(struct run *run, uint64_t seed)
 {
     struct plan *plan = &run->plan;
@@ -272,12 +284,12 @@ static void draw(struct run *run, uint64_t seed)
     plan->riding = plan->shared = plan->brief = 0; /* a client has one time to live */
     plan->command_ms = plan->connect_ms = ANSWER_MS;
     run->random = seed;
-    if (on_ensemble()) /* it lasts as long as the faults; some holds outlast an election */
-        plan->calls = CALLS_MAX;
     int64_t unit_ms = on_ensemble() ? other->ensemble_ttl_unit_ms : other->ttl_unit_ms;
     int64_t longer = on_ensemble() && !plan->long_ttl && chance(&run->random, 50) ? 3 : 1;
     for (int i = 0; i < PROCESSES_MAX; i++)
         plan->ttl_ms[i] = (longer * plan->ttl_ms[i] + unit_ms - 1) / unit_ms * unit_ms;
+    if (on_ensemble())
+        draw_long_holds(run);
     for (int i = 0; i < plan->locks; i++) { /* all histories have one server */
         snprintf(name, sizeof name, "%s", plan->names[i]);
         snprintf(plan->names[i], sizeof plan->names[i], "%.20s/%llu", name,
