@@ -316,12 +316,10 @@ static void own_is_read(struct request *request, bool exists)
         request_answer(request, DLOCK_OK);
         break;
     case EXTEND:
-        if (exists) {
-            request->call->counts_ns = request->queue->session->counts_ns;
-            request_answer(request, DLOCK_OK);
-        } else {
+        if (exists)
+            claim_is_extended(request, place);
+        else
             claim_is_lost(request, place);
-        }
         break;
     default: /* a nested acquire */
         if (exists && claim_still_holds(request, place))

@@ -146,6 +146,20 @@ void claim_is_gone(struct request *request, struct place *place, bool deleted)
         request_answer(request, fail(DLOCK_LOST, "its node is gone"));
 }
 
+/* The core counts the new time for holds that it watches since the latest proof, too. */
+void claim_is_extended(struct request *request, struct place *place)
+{
+    const struct session *session = request->queue->session;
+    if (!claim_still_holds(request, place)) {
+        request_answer(request, fail(DLOCK_LOST, "its node is being deleted"));
+        return;
+    }
+    int64_t until_ns = min_ns(session->counts_ns + session->granted_ms * NS_PER_MS, place->ends_ns);
+    place->until_ns = max_ns(place->until_ns, until_ns);
+    request->call->counts_ns = session->counts_ns;
+    request_answer(request, DLOCK_OK);
+}
+
 void claim_is_lost(struct request *request, struct place *place)
 {
     const struct queue *queue = request->queue;
@@ -159,6 +173,7 @@ bool claim_lets_go(struct request *request, struct place *place)
 {
     const struct exchange *exchange = request->exchange;
     if (exchange != NULL && exchange->hold->depth > 1) { /* its owner keeps it */
+        leave_own_place(request);
         bool held = place != NULL && place->holds && !place->lost;
         request_answer(request,
                        held ? DLOCK_OK : fail(DLOCK_LOST, "its owner no longer has the lock"));

@@ -105,8 +105,13 @@ void request_answer(struct request *request, dlock_status status)
         session_look(session);
     } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
                (status == DLOCK_UNKNOWN || request->first)) {
-        /* Nothing wakes it: unless it asks again, it leaves. */
-        place->until_ns = min_ns(place->until_ns, boot_ns() + session->granted_ms * NS_PER_MS / 2);
+        /* Nothing wakes it: unless it asks again, it leaves. Also if it has no proof again: one that
+         * never gets any must not stay in front of everybody. */
+        place->unproven += request->first;
+        place->until_ns =
+            place->unproven > 1
+                ? 0
+                : min_ns(place->until_ns, boot_ns() + session->granted_ms * NS_PER_MS / 2);
         session_look(session);
     }
     request->unasked = false;
@@ -308,8 +313,11 @@ static void end_request(struct request *request)
     }
     if (!session->connected)
         session_tell(session, true, "no connection");
-    request_answer(request, fail(DLOCK_UNREACHABLE, "%s could not be connected to%s%s",
-                                 session->name, colon, session->trouble));
+    request_answer(request,
+                   fail(DLOCK_UNREACHABLE, "%s %s%s%s", session->name,
+                        session->connected ? "has not deleted what the owner left there before"
+                                           : "could not be connected to",
+                        colon, session->trouble));
 }
 
 /* CLOCK_MONOTONIC: when it must be looked at again. */

@@ -32,6 +32,7 @@ struct place {
     bool leaving;     /* it is being deleted */
     int64_t until_ns; /* CLOCK_BOOTTIME: nobody needs it after this */
     int64_t ends_ns;  /* CLOCK_BOOTTIME: hold_max_ms ends its holds; INT64_MAX: no limit */
+    int unproven;     /* so many acquires ended in which it was the first, without a proof */
     LIST_ENTRY(place) of_queue;
 };
 
@@ -109,7 +110,7 @@ struct session {
     int64_t counts_ns;        /* CLOCK_BOOTTIME: since when it counts, as is proven; 0: not known */
     struct identity identity; /* of the servers' data; "": not read yet */
     size_t open_locks;
-    uint64_t connects, commands;
+    _Atomic uint64_t connects, commands; /* read without the mutex, too: a forked child may */
     TAILQ_HEAD(, request) requests;
     STAILQ_HEAD(, request) answers; /* whose exchanges are to be answered */
     LIST_HEAD(, queue) queues;
@@ -179,6 +180,9 @@ bool claim_lets_go(struct request *request, struct place *place);
 void claim_is_gone(struct request *request, struct place *place, bool deleted);
 /* The place is gone. */
 void claim_forget(struct request *request, struct place *place);
+/* An extension was carried out, and is answered: a hold gets the session's time, and its place stays
+ * as long. */
+void claim_is_extended(struct request *request, struct place *place);
 /* An extension or a release found that the node is gone. */
 void claim_is_lost(struct request *request, struct place *place);
 /* A value for the servers' identity, if they have none. It is random: servers that have lost it

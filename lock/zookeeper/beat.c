@@ -26,8 +26,9 @@ static void beat_answered(struct zk_session *zk, int rc)
         beat->made = rc == ZOK || rc == ZNODEEXISTS;
     if (!zk_is_no_answer(rc))
         zk_heard(zk, beat->sent_ns, rc == ZOK);
-    if (rc == ZOK)
-        zk->base.trouble[0] = '\0';
+    if (!zk_is_no_answer(rc)) /* a refusal may last */
+        snprintf(zk->base.trouble, sizeof zk->base.trouble, "%s",
+                 rc == ZOK || rc == ZNODEEXISTS || rc == ZNONODE ? "" : zerror(rc));
     session_look(&zk->base);
     session_unlock(&zk->base);
 }

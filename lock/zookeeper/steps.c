@@ -18,20 +18,27 @@
 #include <string.h>
 
 #define TICKS_LEAST 3
+#define NO_CONNECTION UINT64_MAX
+#define NUMBER_MAX (INT32_MAX - (1 << 24)) /* of a node that may hold */
 
 static struct zk_session *owner_of(const struct request *request)
 {
     return zk_of(request->queue->session);
 }
 
+static struct zk_request *zk_request_of(struct request *request)
+{
+    return (struct zk_request *)request;
+}
+
 static int *create_rc_of(struct request *request)
 {
-    return &((struct zk_request *)request)->create_rc;
+    return &zk_request_of(request)->create_rc;
 }
 
 static uint64_t *connection_of(struct request *request)
 {
-    return &((struct zk_request *)request)->connection;
+    return &zk_request_of(request)->connection;
 }
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
@@ -52,12 +59,22 @@ static const char *digits_of(const char *node)
     return dash > node && dash[-1] == '-' ? dash : dash + 1;
 }
 
-/* The counter has 32 bits and wraps: so this is an order among nodes of one time. */
+static int32_t number_of(const char *node)
+{
+    return (int32_t)strtol(digits_of(node), NULL, 10);
+}
+
+/* The counter of a queue has 32 bits. Servers up to 3.5 let it wrap. Later ones give its greatest
+ * number again and again: DataTree.createNode() does not set it to a smaller one. */
+static bool is_used_up(const char *node)
+{
+    return number_of(node) < 0 || number_of(node) > NUMBER_MAX;
+}
+
+/* Those that are used up come last. None of them holds. */
 static bool is_before(const char *node, const char *other)
 {
-    uint32_t a = (uint32_t)strtol(digits_of(node), NULL, 10);
-    uint32_t b = (uint32_t)strtol(digits_of(other), NULL, 10);
-    return (int32_t)(a - b) < 0;
+    return (uint32_t)number_of(node) < (uint32_t)number_of(other);
 }
 
 static bool is_of(const char *node, const char *owner)
@@ -103,11 +120,12 @@ static const char *own_of(const struct String_vector *nodes, const char *owner, 
 
 /* ---- Sending, and answers -------------------------------------------------------------------- */
 
+/* Without memory ZooKeeper's client sends nothing, and may call back all the same. */
 static void note_sent(struct request *request, int rc)
 {
+    request->in_flight += rc == ZOK || rc == ZMARSHALLINGERROR;
     if (rc != ZOK)
         return;
-    request->in_flight++;
     request->sent = true;
     owner_of(request)->base.commands++;
 }
@@ -345,6 +363,32 @@ static void watch_before(struct request *request, struct place *place, const cha
                                          is_watched, request));
 }
 
+/* The owner needs one node. What makes another is rare: a server that lagged behind did not have the
+ * first one yet. */
+static void delete_others(struct request *request, const struct String_vector *nodes,
+                          const char *own)
+{
+    char path[PATH_MAX_BYTES];
+    for (int i = 0; i < nodes->count; i++)
+        if (is_of(nodes->data[i], request->owner) && strcmp(nodes->data[i], own) != 0)
+            zoo_adelete(owner_of(request)->handle, path_of(request, nodes->data[i], path), -1,
+                        ignore, NULL);
+}
+
+/* The queue has no number left. Whoever finds it so leaves it. The last one to leave deletes it,
+ * and the next one to come makes it anew, with numbers from 0. */
+static void leave_used_up(struct request *request, const char *own)
+{
+    struct zk_session *zk = owner_of(request);
+    char path[PATH_MAX_BYTES];
+    zoo_adelete(zk->handle, path_of(request, own, path), -1, ignore, NULL);
+    zoo_adelete(zk->handle, request->queue->path, -1, ignore, NULL); /* unless there are others */
+    request_answer(request, fail(DLOCK_REFUSED,
+                                 "zk://%.200s: the queue '%.200s' has no number left; it begins "
+                                 "anew once nobody is in it",
+                                 zk->url.hosts, request->queue->path));
+}
+
 /* An attempt that knows the queue. Its node may be gone, by a break: then it is created anew. */
 static void find_place(struct request *request, const struct String_vector *nodes)
 {
@@ -366,8 +410,11 @@ static void find_place(struct request *request, const struct String_vector *node
         place->number = 0;
     snprintf(place->node, sizeof place->node, "%s", own);
     place->doubtful = false;
+    delete_others(request, nodes, own);
     const char *before = last_before(nodes, own);
-    if (before != NULL)
+    if (is_used_up(own))
+        leave_used_up(request, own);
+    else if (before != NULL)
         watch_before(request, place, before);
     else
         is_first(request, place);
@@ -384,8 +431,7 @@ static void is_written(int rc, const struct Stat *stat, const void *data)
     if (has_no_result(request, zk, rc))
         return;
     if (rc == ZOK && session_valid_until(&zk->base) > boot_ns()) {
-        request->call->counts_ns = zk->base.counts_ns;
-        request_answer(request, DLOCK_OK);
+        claim_is_extended(request, place);
     } else if (rc == ZOK) {
         request_answer(request, fail(DLOCK_UNKNOWN,
                                      "zk://%.200s has not proven yet that the "
@@ -503,6 +549,7 @@ static void break_first(struct request *request, const char *first)
 {
     char path[PATH_MAX_BYTES];
     now_sent(request);
+    zk_request_of(request)->breaks = true;
     note_sent(request, zoo_adelete(owner_of(request)->handle, path_of(request, first, path), -1,
                                    is_broken, request));
 }
@@ -566,14 +613,24 @@ static void list(struct request *request)
                                          is_listed, request));
 }
 
+/* Without it the list would say nothing. */
+static void is_synced(int rc, const char *path, const void *data)
+{
+    (void)path;
+    struct request *request = landed(data, rc, false);
+    if (rc != ZOK)
+        *connection_of(request) = NO_CONNECTION;
+    go_on(request, owner_of(request), rc);
+}
+
 /* For what an earlier connection carried, or another client did: the server may lag behind. What an
  * earlier connection carried comes before, or never: the leader refuses it from a server that the
  * session has left. */
 static void sync_and_list(struct request *request)
 {
-    struct zk_session *zk = owner_of(request);
     now_sent(request);
-    zk->base.commands += zoo_async(zk->handle, request->queue->path, zk_ignore, NULL) == ZOK;
+    note_sent(request,
+              zoo_async(owner_of(request)->handle, request->queue->path, is_synced, request));
     list(request);
 }
 

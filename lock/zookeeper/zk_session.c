@@ -192,6 +192,19 @@ static void *keep_time(void *arg)
 
 /* ---- The thread that opens and closes -------------------------------------------------------- */
 
+/* The handle is closed. What was sent may have been carried out. */
+static void end_flight(struct request *request)
+{
+    bool flew = request->in_flight > 0;
+    request->in_flight = 0;
+    request->first = false;
+    request->repeated |= flew && request->what == LET_GO;
+    if (flew && ((struct zk_request *)request)->breaks && request_is_wanted(request))
+        request_answer(request, fail(DLOCK_UNKNOWN, "the session ended before the answer"));
+    else
+        request_settle(request);
+}
+
 /* Nothing is called back any more. */
 static void end_flights(struct zk_session *zk)
 {
@@ -200,9 +213,7 @@ static void end_flights(struct zk_session *zk)
     zk->beat = (struct beat){.under_way = false};
     for (request = TAILQ_FIRST(&session->requests); request != NULL; request = next) {
         next = TAILQ_NEXT(request, of_session);
-        request->in_flight = 0;
-        request->first = false;
-        request_settle(request);
+        end_flight(request);
     }
 }
 
@@ -265,8 +276,9 @@ static void open_handle(struct zk_session *zk)
     session_unlock(session);
     zhandle_t *handle = NULL;
     if (threads_are_left())
-        handle = zookeeper_init2(zk->url.addresses, watch, (int)session->asked_ms,
-                                 zk->ending ? &zk->given_up : NULL, zk, 0, no_log);
+        handle =
+            zookeeper_init2(zk->url.addresses, watch, (int)session->asked_ms,
+                            zk->ending ? &zk->given_up : NULL, zk, ZOO_NO_LOG_CLIENTENV, no_log);
     if (handle != NULL) /* a session that lives must not wait until names are looked up */
         zoo_set_servers_resolution_delay(handle, -1);
     pthread_mutex_lock(&session->mutex);

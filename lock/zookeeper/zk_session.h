@@ -15,6 +15,7 @@ struct zk_request {
     struct request base;
     int create_rc;       /* ACQUIRE: the answer to the create before the list */
     uint64_t connection; /* how many the session had had when its latest was sent */
+    bool breaks;         /* BREAK: the delete was sent */
 };
 
 struct zk_session {
