@@ -5,6 +5,7 @@
 #include "body.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,7 +95,8 @@ void body_compare(struct body *body, struct key key, const char *target, uint64_
 
 void body_end(struct body *body)
 {
-    if (body->file != NULL && fclose(body->file) != 0) {
+    const bool lacks = body->file == NULL || ferror(body->file) != 0;
+    if ((body->file != NULL && fclose(body->file) != 0) || lacks) {
         free(body->text);
         body->text = NULL;
     }

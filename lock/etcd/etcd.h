@@ -17,6 +17,7 @@
 #define RESPONSE_MAX (1024 * 1024) /* bytes of a reply, or of one line of a watch */
 #define TOKEN_MAX 4096
 #define HANDLES_KEPT 8
+#define LOGIN "/v3/auth/authenticate"
 #define AGAIN_NS (50 * NS_PER_MS) /* until what failed is tried again */
 #define REFUSED_AGAIN_NS NS_PER_S /* until what was refused is */
 
@@ -42,6 +43,9 @@ struct flight {
     uint64_t moves, logins;   /* likewise: etcd.moves, etcd.logins */
     uint64_t least;           /* likewise: etcd.revision */
     size_t member;            /* that is asked, from 0 */
+    int ranges;               /* that its answer must have */
+    bool no_token;            /* it was sent without a login, though one is needed */
+    bool is_local;            /* it failed for want of this process's memory or descriptors */
     int64_t sent_ns;          /* CLOCK_BOOTTIME, before it was sent */
     CURL *easy;               /* NULL: not begun */
     struct curl_slist *headers;
@@ -95,6 +99,8 @@ struct etcd {
     int64_t login_ns;      /* CLOCK_MONOTONIC: the next login comes no earlier */
     uint64_t revision;     /* of the store, as is known under this lease */
     uint64_t lease;        /* 0: none */
+    uint64_t ended;        /* a lease that may still be there, to be revoked; 0: none */
+    bool revoking;         /* that is under way */
     struct lease_proof proof;
     unsigned char *slots; /* those that are taken: one byte each */
     size_t slot_count;
@@ -104,6 +110,7 @@ struct etcd {
     bool beat_now;    /* an extension waits for the next keep-alive */
     int64_t beat_ns;  /* CLOCK_BOOTTIME: the latest keep-alive; 0: none */
     int64_t again_ns; /* CLOCK_MONOTONIC: the lease is asked for no earlier */
+    int64_t busy_ns;  /* CLOCK_MONOTONIC: other requests are sent no earlier */
 };
 
 static inline struct etcd *etcd_of(struct session *session)
@@ -153,6 +160,9 @@ void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struc
 void lease_token_is_bad(struct etcd *etcd, const struct flight *flight, const char *why);
 /* With the mutex. The servers say that the lease is gone. */
 void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why);
+/* With the mutex. It counts no longer, and what the servers may have of it is in the way: it is
+ * revoked once the core knows of the end of its holds. */
+void lease_end(struct etcd *etcd, const char *why);
 /* With the mutex. Revokes it. NULL: out of memory. */
 struct flight *lease_revoke(struct etcd *etcd, uint64_t lease);
 /* The client's own key. */

@@ -241,6 +241,8 @@ static bool launch(struct flight *flight)
     snprintf(url, sizeof url, "%s%s", etcd->url.endpoints[etcd->endpoint], flight->what);
     set_headers(flight);
     flight->member = etcd->endpoint;
+    flight->no_token =
+        etcd->url.user != NULL && etcd->token[0] == '\0' && strcmp(flight->what, LOGIN) != 0;
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, flight->body);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
@@ -288,7 +290,8 @@ static bool launch_all(struct etcd *etcd)
         next = TAILQ_NEXT(flight, of_etcd);
         if (flight->request != NULL && !request_is_wanted(flight->request))
             drop(flight);
-        else if (flight->request != NULL && etcd->flying_count >= FLIGHTS_MAX)
+        else if (flight->request != NULL &&
+                 (etcd->flying_count >= FLIGHTS_MAX || mono_ns() < etcd->busy_ns))
             continue; /* those of the lease must not wait for them */
         else if (!launch(flight))
             return false;
@@ -324,6 +327,10 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
         reply_read(reply, http, flight->got != NULL ? flight->got : "", flight->got_size);
     else
         not_answered(flight, curl_easy_strerror(code), reply);
+    flight->is_local =
+        flight->no_socket || code == CURLE_WRITE_ERROR || code == CURLE_OUT_OF_MEMORY;
+    if (connects > 0) /* perhaps to servers that were restored from a copy of their data */
+        flight->etcd->base.identity.text[0] = '\0';
 }
 
 /* Later answers tell of no earlier revision, unless the servers were restored from a copy of their
@@ -341,9 +348,15 @@ static void check_revision(struct flight *flight, struct reply *reply)
         if (flight->lease == lease && reply->revision > etcd->revision)
             etcd->revision = reply->revision;
     } else {
-        lease_revoke(etcd, lease);
-        lease_is_gone(etcd, lease, "the servers have gone back to an earlier state");
+        lease_end(etcd, "the servers have gone back to an earlier state");
     }
+}
+
+/* Another member would not help: what comes next waits a little. */
+static void is_too_much(struct etcd *etcd, const char *why)
+{
+    snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s", why);
+    etcd->busy_ns = mono_ns() + AGAIN_NS;
 }
 
 /* With the mutex. */
@@ -355,8 +368,12 @@ static void land(struct flight *flight, CURLcode code)
     read_reply(flight, code, &reply);
     if (reply.outcome == TOKEN_BAD && etcd->url.user == NULL)
         reply.outcome = REFUSED;
+    if (reply.outcome == REFUSED && flight->no_token) /* it expired after this was begun */
+        reply.outcome = TOKEN_BAD;
     check_revision(flight, &reply);
-    if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
+    if (reply.busy || flight->is_local)
+        is_too_much(etcd, reply.why);
+    else if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
         etcd_move(etcd, flight->moves, reply.why);
     if (reply.outcome == TOKEN_BAD)
         lease_token_is_bad(etcd, flight, reply.why);
@@ -460,11 +477,13 @@ static void rest(struct etcd *etcd, int64_t until_ns)
     pthread_mutex_lock(&session->mutex);
 }
 
-/* Each member is asked once, until one answers. */
+/* Each member is asked once, until one answers. A hold that was abandoned must not end now. */
 static void close_all(struct etcd *etcd)
 {
     int64_t until_ns = mono_deadline_ns(CLOSE_MS);
     end_flights(etcd, true);
+    if (session_is_held(&etcd->base))
+        etcd->lease = 0;
     for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {
         if (lease_revoke(etcd, etcd->lease) == NULL || !launch_all(etcd))
             break;
@@ -473,6 +492,7 @@ static void close_all(struct etcd *etcd)
                 rest(etcd, until_ns);
         end_flights(etcd, true);
     }
+    end_flights(etcd, true);
     while (etcd->idle_count > 0)
         curl_easy_cleanup(etcd->idle[--etcd->idle_count]);
 }
@@ -489,6 +509,8 @@ static void *fly(void *arg)
         end_flights(etcd, false);
         if (!launch_all(etcd))
             until_ns = min_ns(until_ns, mono_ns() + AGAIN_NS);
+        if (mono_ns() < etcd->busy_ns)
+            until_ns = min_ns(until_ns, etcd->busy_ns);
         session->looks_ns = until_ns; /* before others may ask */
         /* What is there is looked at first: curl_multi_poll does not return for it. */
         bool ended = perform(etcd);

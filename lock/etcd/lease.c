@@ -109,7 +109,7 @@ static struct flight *authenticate(struct etcd *etcd)
     body_quote(&body, etcd->url.password);
     body_add(&body, "}");
     etcd->login_ns = mono_ns() + LOGIN_AGAIN_NS;
-    return flight_begin(etcd, "/v3/auth/authenticate", &body, has_token);
+    return flight_begin(etcd, LOGIN, &body, has_token);
 }
 
 static void is_granted(struct flight *flight, const struct reply *reply)
@@ -169,8 +169,7 @@ static void is_kept_alive(struct flight *flight, const struct reply *reply)
         return;
     if (json_number(reply->json, "TTL") == 0) {
         /* A leader that has just begun may not know the lease yet: then its keys are in the way. */
-        lease_revoke(etcd, etcd->lease);
-        lease_is_gone(etcd, etcd->lease, "the lease has ended");
+        lease_end(etcd, "the lease has ended");
         return;
     }
     lease_proof_renewed(&etcd->proof, flight->sent_ns, boot_ns(), reply->by);
@@ -190,8 +189,13 @@ static struct flight *keep_alive(struct etcd *etcd)
 static void is_revoked(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
-    if (flight->lease == etcd->lease && reply->outcome == ANSWERED)
+    etcd->revoking = false;
+    if (reply->outcome == ANSWERED && flight->lease == etcd->lease)
         etcd->lease = 0;
+    if (reply->outcome != UNANSWERED && reply->outcome != UNDELIVERED &&
+        reply->outcome != TOKEN_BAD && flight->lease == etcd->ended)
+        etcd->ended = 0;
+    session_look(&etcd->base);
 }
 
 struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
@@ -199,7 +203,37 @@ struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
     struct body body;
     body_begin(&body);
     body_add(&body, "{\"ID\":\"%llu\"}", (unsigned long long)lease);
-    return flight_begin(etcd, "/v3/lease/revoke", &body, is_revoked);
+    struct flight *flight = flight_begin(etcd, "/v3/lease/revoke", &body, is_revoked);
+    if (flight != NULL)
+        flight->lease = lease;
+    return flight;
+}
+
+void lease_end(struct etcd *etcd, const char *why)
+{
+    etcd->ended = etcd->lease;
+    lease_is_gone(etcd, etcd->lease, why);
+}
+
+/* A hold that was granted just now may not be known to the core yet: it must not be valid when its
+ * key is deleted. */
+static bool has_lost_places(const struct etcd *etcd)
+{
+    const struct queue *queue;
+    const struct place *place;
+    LIST_FOREACH(queue, &etcd->base.queues, of_session)
+        LIST_FOREACH(place, &queue->places, of_queue)
+            if (place->lost)
+                return true;
+    return false;
+}
+
+/* It is tried once if a member is slow, and again if none answered. */
+static void revoke_ended(struct etcd *etcd)
+{
+    if (etcd->ended != 0 && !etcd->revoking && mono_ns() >= etcd->again_ns &&
+        (etcd->url.user == NULL || etcd->token[0] != '\0') && !has_lost_places(etcd))
+        etcd->revoking = lease_revoke(etcd, etcd->ended) != NULL;
 }
 
 /* ---- The own key ----------------------------------------------------------------------------- */
@@ -249,6 +283,7 @@ int64_t lease_go(struct etcd *etcd)
     struct flight *flight = NULL;
     int64_t now_ns = boot_ns(), pause_ns = etcd->base.granted_ms * NS_PER_MS / BEATS_PER_LEASE;
     int64_t beats_ns = etcd->base.connected && !etcd->beat_now ? etcd->beat_ns + pause_ns : now_ns;
+    revoke_ended(etcd);
     if (etcd->asking || !is_needed(etcd))
         return INT64_MAX;
     if (mono_ns() < etcd->again_ns)

@@ -76,7 +76,7 @@ void json_node(const cJSON *json, const char *prefix, char *node, size_t size)
     char key[KEY_MAX];
     node[0] = '\0';
     if (json_bytes(json, "key", key, sizeof key) && strncmp(key, prefix, strlen(prefix)) == 0)
-        snprintf(node, size, "%s", key + strlen(prefix));
+        snprintf(node, size, "%s", strlen(key + strlen(prefix)) < size ? key + strlen(prefix) : "");
 }
 
 /* ---- Replies --------------------------------------------------------------------------------- */
@@ -125,12 +125,14 @@ static void read_error(struct reply *reply, const cJSON *json)
     reply_none(reply, outcome_of(code, message), message);
     /* etcd carries out the change that makes its store full, and then refuses it. */
     reply->may_be_done = code == RESOURCE_EXHAUSTED;
+    reply->busy = code == RESOURCE_EXHAUSTED && reply->outcome == UNANSWERED;
 }
 
 /* Without a word of etcd's: something between, perhaps, whose time or patience was over. */
+enum { REQUEST_TIMEOUT = 408, TOO_EARLY = 425, TOO_MANY_REQUESTS = 429 };
+
 static bool is_refusal(long http)
 {
-    enum { REQUEST_TIMEOUT = 408, TOO_EARLY = 425, TOO_MANY_REQUESTS = 429 };
     return http >= 400 && http < 500 && http != REQUEST_TIMEOUT && http != TOO_EARLY &&
            http != TOO_MANY_REQUESTS;
 }
@@ -158,6 +160,7 @@ void reply_read(struct reply *reply, long http, const char *text, size_t size)
     } else {
         snprintf(why, sizeof why, "HTTP %ld, and no JSON of etcd's", http);
         reply_none(reply, is_refusal(http) ? REFUSED : UNANSWERED, why);
+        reply->busy = http == TOO_MANY_REQUESTS;
     }
     cJSON_Delete(whole);
 }
@@ -168,13 +171,20 @@ void reply_free(struct reply *reply)
     reply->whole = reply->json = NULL;
 }
 
+static const cJSON *range_of(const struct reply *reply, int of_txn)
+{
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(reply->json, "responses");
+    return cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(all, of_txn), "response_range");
+}
+
+bool reply_has_range(const struct reply *reply, int of_txn)
+{
+    return cJSON_IsObject(range_of(reply, of_txn));
+}
+
 const cJSON *reply_kv(const struct reply *reply, int of_txn)
 {
-    const cJSON *range = reply->json;
-    if (of_txn >= 0) {
-        range = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(range, "responses"), of_txn);
-        range = cJSON_GetObjectItemCaseSensitive(range, "response_range");
-    }
+    const cJSON *range = of_txn >= 0 ? range_of(reply, of_txn) : reply->json;
     return cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(range, "kvs"), 0);
 }
 

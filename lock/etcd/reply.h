@@ -31,6 +31,7 @@ struct reply {
     struct answerer by; /* likewise */
     bool succeeded;     /* of a transaction: its comparisons held */
     bool may_be_done;   /* REFUSED, and perhaps carried out: etcd was full just then */
+    bool busy;          /* UNANSWERED, because there were too many requests */
     char why[WHY_MAX];  /* unless ANSWERED */
     cJSON *whole;       /* to be freed */
 };
@@ -38,7 +39,7 @@ struct reply {
 /* One key, as a range answers it. */
 struct found {
     bool exists;
-    char node[FOUND_MAX]; /* its name without the prefix, cut to fit */
+    char node[FOUND_MAX]; /* its name without the prefix; "": too long */
     uint64_t created, changed, lease;
 };
 
@@ -48,6 +49,8 @@ void reply_read(struct reply *reply, long http, const char *text, size_t size);
 void reply_none(struct reply *reply, enum outcome outcome, const char *why);
 void reply_free(struct reply *reply);
 
+/* Whether a transaction's answer has that range, perhaps an empty one. */
+bool reply_has_range(const struct reply *reply, int of_txn);
 /* The first key of a range. of_txn: the range is the transaction's index-th operation; -1: the
  * reply's own. prefix: a path that the key begins with. */
 const cJSON *reply_kv(const struct reply *reply, int of_txn);
@@ -59,7 +62,7 @@ uint64_t json_number(const cJSON *json, const char *name);
 const char *json_text(const cJSON *json, const char *name);
 /* Decodes base64. False: it is none, or does not fit into text[size] with its NUL. */
 bool json_bytes(const cJSON *json, const char *name, char *text, size_t size);
-/* A key's name without the prefix; "": it has another one. */
+/* A key's name without the prefix; "": it has another one, or does not fit. */
 void json_node(const cJSON *json, const char *prefix, char *node, size_t size);
 
 #endif

@@ -65,8 +65,15 @@ static bool is_outdated(const struct flight *flight)
 
 static void refused(struct request *request, const struct reply *reply)
 {
-    request_answer(request,
-                   fail(DLOCK_REFUSED, "%s: %s", request->queue->session->name, reply->why));
+    request_answer(request, fail(request->repeated ? DLOCK_UNKNOWN : DLOCK_REFUSED, "%s: %s",
+                                 request->queue->session->name, reply->why));
+}
+
+/* What is not there must not be taken for a key that does not exist. */
+static void lacks_a_part(struct request *request)
+{
+    request_answer(request, fail(DLOCK_REFUSED, "%s: the answer to a transaction lacks a part",
+                                 request->queue->session->name));
 }
 
 /* True: the request's answer is here. Otherwise that was the end: it is begun again, or nobody
@@ -217,8 +224,10 @@ static void note_created(const struct flight *flight, const struct reply *reply,
     if (reply->outcome == UNANSWERED || place == NULL)
         return;
     if (reply->outcome == ANSWERED && reply->succeeded) {
-        if (place->guard == flight->guard || place->again)
+        if (place->guard == flight->guard || place->again) {
             is_own(place, reply->revision); /* else: of an earlier place of that name */
+            place->base.doubtful = place->guard != flight->guard; /* a later one is under way */
+        }
     } else if (place->guard == flight->guard && !place->again && !reply->may_be_done) {
         place->base.doubtful = false;
     }
@@ -236,6 +245,8 @@ static void is_created(struct flight *flight, const struct reply *reply)
         return;
     if (place == NULL) { /* its lease has ended meanwhile */
         etcd_go(request);
+    } else if (reply->succeeded && !place->alone && !reply_has_range(reply, 0)) {
+        lacks_a_part(request);
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         etcd_queue_of(request)->is_empty = !before.exists;
@@ -313,7 +324,12 @@ static void own_is_read(struct request *request, bool exists)
             strcpy(node, place->node);
             session_node_is_gone(request->queue, node, UINT64_MAX);
         }
-        request_answer(request, DLOCK_OK);
+        if (exists && request->repeated) {
+            request->repeated = false;
+            etcd_go(request);
+        } else {
+            request_answer(request, DLOCK_OK);
+        }
         break;
     case EXTEND:
         if (exists)
@@ -363,6 +379,10 @@ static void is_read(struct flight *flight, const struct reply *reply)
         etcd_go(request);
         return;
     }
+    if (!reply_has_range(reply, 0) || !reply_has_range(reply, flight->ranges - 1)) {
+        lacks_a_part(request);
+        return;
+    }
     struct found own = reply_found(reply, 0, path_of(request->queue, path));
     struct found before = reply_found(reply, 1, path);
     bool exists = own.exists && own.lease == flight->etcd->lease && place != NULL &&
@@ -388,7 +408,9 @@ static void read_own(struct request *request, const struct etcd_place *place)
         add_latest(&body, request, place->base.number - 1);
     }
     body_add(&body, "]}");
-    fly(request, "/v3/kv/txn", &body, is_read);
+    struct flight *flight = fly(request, "/v3/kv/txn", &body, is_read);
+    if (flight != NULL)
+        flight->ranges = place->base.number != 0 ? 2 : 1;
 }
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
@@ -438,9 +460,9 @@ static void let_go(struct request *request, struct etcd_place *place)
         claim_is_gone(request, &place->base, true); /* it was never created */
         return;
     }
-    if (place->base.number == 0 && etcd->guard == place->guard)
-        etcd->guard = 0; /* or it could still be created */
-    if (place->base.number != 0 || lease_guards(etcd))
+    if (place->base.doubtful && etcd->guard == place->guard)
+        etcd->guard = 0; /* or it could still be created, perhaps once more */
+    if (!place->base.doubtful || lease_guards(etcd))
         delete_own(request, place);
 }
 
@@ -479,6 +501,11 @@ static void is_looked_at(struct flight *flight, const struct reply *reply)
         return;
     struct found first = reply_found(reply, -1, path_of(request->queue, path));
     struct look *look = request->call->look;
+    if (request->what == BREAK && first.exists && first.node[0] == '\0') {
+        request_answer(request, fail(DLOCK_REFUSED, "%s: the first key is none of this library",
+                                     request->queue->session->name));
+        return;
+    }
     if (first.exists) {
         look->holder.held = true;
         look->holder.ttl_ms = -1; /* as long as its lease */
@@ -512,7 +539,7 @@ static void acquire(struct request *request)
     const bool nests = request->exchange->hold->depth > 1;
     if (!nests && base->number == 0) {
         create(request, place);
-    } else if (!nests && place->is_first) {
+    } else if (!nests && place->is_first && place->deletes == 0) {
         request->sent_ns = boot_ns();
         is_first(request, place);
     } else {

@@ -77,13 +77,26 @@ static void take_event(struct etcd *etcd, struct etcd_queue *queue, const cJSON 
     session_node_is_gone(&queue->base, node, revision);
 }
 
+/* One request at a time is enough: a member may tell of many watches before it answers a read. */
+static struct request *look_of(const struct etcd_queue *queue, const struct place *place)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &queue->base.session->requests, of_session)
+        if (request->what == WATCH && request->queue == &queue->base &&
+            strcmp(request->owner, place->owner) == 0)
+            break;
+    return request;
+}
+
 static void look_at_holds(struct etcd_queue *queue)
 {
     const struct place *place;
     LIST_FOREACH(place, &queue->base.places, of_queue) {
-        struct request *request;
-        if (place->holds && !place->leaving &&
-            (request = request_new(&queue->base, WATCH, place->owner)) != NULL) {
+        struct request *request = look_of(queue, place);
+        if (request != NULL) {
+            request->repeated |= request->in_flight > 0;
+        } else if (place->holds && !place->leaving &&
+                   (request = request_new(&queue->base, WATCH, place->owner)) != NULL) {
             request->unasked = true;
             etcd_go(request);
         }

@@ -189,6 +189,17 @@ void place_free(struct queue *queue, struct place *place)
     free(place);
 }
 
+bool session_is_held(const struct session *session)
+{
+    const struct queue *queue;
+    const struct place *place;
+    LIST_FOREACH(queue, &session->queues, of_session)
+        LIST_FOREACH(place, &queue->places, of_queue)
+            if (place->holds && !place->leaving && !place->lost)
+                return true;
+    return false;
+}
+
 /* Tells the core that the hold is lost; unless it does not watch the hold yet. */
 static void place_lose(struct queue *queue, struct place *place)
 {
@@ -264,7 +275,10 @@ void session_counts(struct session *session, int64_t counts_ns)
 void session_expired(struct session *session)
 {
     struct queue *queue;
+    struct request *request;
     session->counts_ns = 0;
+    TAILQ_FOREACH(request, &session->requests, of_session)
+        request->first = false; /* it begins anew, in the next session */
     LIST_FOREACH(queue, &session->queues, of_session) {
         struct place *place, *next;
         for (place = LIST_FIRST(&queue->places); place != NULL; place = next) {

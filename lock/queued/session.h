@@ -65,11 +65,11 @@ struct request {
     bool answered;             /* its exchange is in session.answers */
     int in_flight;             /* so many answers are due */
     bool sent;                 /* something was */
-    bool repeated;             /* its delete may have been carried out before */
-    bool first;                /* ACQUIRE: its node is the first; it waits for a proof */
-    int64_t sent_ns;           /* CLOCK_BOOTTIME, before its latest */
-    int64_t begins_ns;         /* CLOCK_MONOTONIC: it is not sent later */
-    int64_t ends_ns;           /* CLOCK_MONOTONIC: it is answered by then */
+    bool repeated;     /* LET_GO: its delete may have been carried out before; WATCH: ask again */
+    bool first;        /* ACQUIRE: its node is the first; it waits for a proof */
+    int64_t sent_ns;   /* CLOCK_BOOTTIME, before its latest */
+    int64_t begins_ns; /* CLOCK_MONOTONIC: it is not sent later */
+    int64_t ends_ns;   /* CLOCK_MONOTONIC: it is answered by then */
     TAILQ_ENTRY(request) of_session;
     STAILQ_ENTRY(request) of_answers;
 };
@@ -160,6 +160,8 @@ void request_settle(struct request *request);
 /* With the mutex. */
 struct place *place_of(const struct queue *queue, const char *owner);
 void place_free(struct queue *queue, struct place *place);
+/* With the mutex. Whether a place holds that nobody has released: it is left to expire. */
+bool session_is_held(const struct session *session);
 /* With the mutex. Deletes its node. */
 void place_leave(struct queue *queue, struct place *place);
 
