@@ -157,4 +157,28 @@ static inline void allow(struct etcd_server *server)
     etcd_server_ask(server, "/v3/auth/enable", "{}");
 }
 
+/* Another answer to the next request that contains the text. */
+static inline void answer(struct proxy *proxy, const char *text, const char *status,
+                          const char *body)
+{
+    char bytes[512];
+    int size = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
+                        strlen(body), body);
+    proxy_plan(proxy, PROXY_REPLACE_REPLY, text, bytes, (size_t)size);
+}
+
+static inline void answer_bad_token(struct proxy *proxy, const char *text)
+{
+    answer(proxy, text, "401 Unauthorized",
+           "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}");
+}
+
+/* The user that `allow` makes. */
+static inline dlock_client *ann_behind(const struct proxy *proxy, struct dlock_options options)
+{
+    char url[64];
+    snprintf(url, sizeof url, "etcd://ann:p%%40ss@127.0.0.1:%d", proxy_port(proxy));
+    return client_at(url, options);
+}
+
 #endif

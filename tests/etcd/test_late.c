@@ -173,21 +173,6 @@ static void the_end_of_a_key_is_told_before_its_create(void **state)
     proxy_free(near);
 }
 
-/* Another answer to the next request that contains the text. */
-static void answer(struct proxy *proxy, const char *text, const char *status, const char *body)
-{
-    char bytes[512];
-    int size = snprintf(bytes, sizeof bytes, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", status,
-                        strlen(body), body);
-    proxy_plan(proxy, PROXY_REPLACE_REPLY, text, bytes, (size_t)size);
-}
-
-static void answer_bad_token(struct proxy *proxy, const char *text)
-{
-    answer(proxy, text, "401 Unauthorized",
-           "{\"code\":16,\"message\":\"etcdserver: invalid auth token\"}");
-}
-
 /* A server that asks for a login. */
 static struct etcd_server *guarded(void)
 {
@@ -196,13 +181,6 @@ static struct etcd_server *guarded(void)
         allow(guarded_etcd);
     }
     return guarded_etcd;
-}
-
-static dlock_client *ann_behind(const struct proxy *proxy, struct dlock_options options)
-{
-    char url[64];
-    snprintf(url, sizeof url, "etcd://ann:p%%40ss@127.0.0.1:%d", proxy_port(proxy));
-    return client_at(url, options);
 }
 
 /* The reply to the first was lost, and the second was refused. Then the call ends: it has to delete

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libdlock-etcd, and requests that are sent again: after an answer that did not come, or that
+ * refused them; and what a client knows no longer after that.
+ */
+#include "child.h"
+#include "etcd_inside.h"
+#include "etcd_stage.h"
+#include "must.h"
+#include "started.h"
+
+#include <pthread.h>
+
+#define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
+#define KEEP_ALIVE "/v3/lease/keepalive"
+
+static const struct dlock_options lasting = {.ttl_ms = LONG_MS};
+
+static bool is_idle(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    pthread_mutex_lock(&in->base.mutex);
+    bool idle = in->flying_count == 0 && TAILQ_EMPTY(&in->waiting);
+    pthread_mutex_unlock(&in->base.mutex);
+    return idle;
+}
+
+/* ---- Creates --------------------------------------------------------------------------------- */
+
+/* The answer to the first create comes while the second is under way. The lock is acquired and
+ * released; then the second arrives. */
+static void a_create_arrives_after_the_release(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct started once = {0};
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .connect_timeout_ms = 500,
+                                                                      .command_timeout_ms = 250});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    proxy_plan(near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
+    start(lock, waiting(PATIENCE_MS), &once);
+    eventually(proxy_done(near));
+    proxy_plan(far, PROXY_HOLD_REQUEST, CREATE, NULL, 0);
+    eventually(proxy_done(far));
+    proxy_let_go(near);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_OK);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    proxy_let_go(far);
+    eventually(is_idle(client));
+    assert_int_equal(places_at(), 0);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+}
+
+/* ---- Deletes --------------------------------------------------------------------------------- */
+
+static void *release(void *arg)
+{
+    struct started *started = arg;
+    started->status = dlock_release(started->hold, NULL);
+    return NULL;
+}
+
+/* It was carried out, and its answer was lost. Then it is refused. */
+static void a_second_delete_is_refused(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    struct started once = {.hold = acquired(lock)};
+    proxy_plan(far, PROXY_HOLD_REQUEST, KEEP_ALIVE, NULL, 0);
+    proxy_plan(near, PROXY_CUT_REPLY, DELETE, NULL, 0);
+    pthread_t thread = thread_start(release, &once);
+    eventually(proxy_done(near));
+    answer(near, DELETE, "403 Forbidden", "{\"code\":7,\"message\":\"permission denied\"}");
+    eventually(proxy_done(far));
+    proxy_let_go(far);
+    thread_wait(thread);
+    assert_int_equal(once.status, DLOCK_UNKNOWN);
+    assert_true(is_free(lock));
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+}
+
+/* ---- Logins ---------------------------------------------------------------------------------- */
+
+static void *extend(void *arg)
+{
+    struct started *started = arg;
+    started->status = dlock_extend(started->hold);
+    return NULL;
+}
+
+/* The token is refused while a keep-alive is under way. What proves that is sent without one. */
+static void a_proof_without_a_login(void **state)
+{
+    (void)state;
+    struct etcd_server *server = etcd_server_start(NULL);
+    allow(server);
+    struct proxy *far = proxy_start_to(etcd_server_port(server));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    dlock_client *client = ann_behind(near, lasting);
+    dlock *lock = lock_at(client), *other;
+    struct started holder = {.hold = acquired(lock)}, next = {0};
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    proxy_plan(near, PROXY_HOLD_REPLY, KEEP_ALIVE, NULL, 0);
+    pthread_t thread = thread_start(extend, &holder);
+    eventually(proxy_done(near));
+    answer_bad_token(far, CREATE);
+    start(other, waiting(PATIENCE_MS), &next);
+    eventually(proxy_done(far));
+    proxy_let_go(near);
+    thread_wait(thread);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_int_equal(holder.status, DLOCK_OK);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    assert_status(dlock_release(holder.hold, NULL), OK);
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+    etcd_server_free(server);
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+/* A member is not to blame for that: it is asked again. */
+static void too_many_requests(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    uint64_t moves = moves_of(client);
+    answer(near, CREATE, "429 Too Many Requests",
+           "{\"code\":8,\"message\":\"etcdserver: too many requests\"}");
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    answer(near, CREATE, "429 Too Many Requests", "slow down");
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    assert_true(proxy_done(near) && moves_of(client) == moves);
+    leave(client, lock);
+    proxy_free(near);
+}
+
+/* ---- What is known no longer ----------------------------------------------------------------- */
+
+static void identity_now(dlock *lock, char text[64])
+{
+    dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
+    snprintf(text, 64, "%s", dlock_identity(hold));
+    assert_status(dlock_release(hold, NULL), OK);
+}
+
+/* The operator has deleted the identity after that, as the design says. The lease is in the copy,
+ * and others have written as much as was lost. */
+static void its_servers_were_restored(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here(lasting);
+    dlock *lock = lock_at(client);
+    char before[64], after[64];
+    identity_now(lock, before);
+    uint64_t lease = etcd_lease(client);
+    etcd_server_save(etcd);
+    etcd_server_restore(etcd);
+    etcd_server_ask(etcd, "/v3/kv/deleterange", "{\"key\":\"%s\"}", base64("/dlock/identity"));
+    etcd_server_pass(etcd, 50);
+    identity_now(lock, after);
+    assert_int_equal(etcd_lease(client), lease);
+    assert_string_not_equal(before, after);
+    leave(client, lock);
+}
+
+/* What its holder sent last may still come: the next one must not be inside yet. */
+static void an_abandoned_hold_outlives_its_client(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here(lasting);
+    dlock *lock = lock_at(client);
+    dlock_abandon(acquired(lock));
+    leave(client, lock);
+    assert_int_equal(places_at(), 1);
+    empty_queue();
+}
+
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_create_arrives_after_the_release),
+        cmocka_unit_test(a_second_delete_is_refused),
+        cmocka_unit_test(a_proof_without_a_login),
+        cmocka_unit_test(too_many_requests),
+        cmocka_unit_test(its_servers_were_restored),
+        cmocka_unit_test(an_abandoned_hold_outlives_its_client),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("etcd_again", tests, set_up, tear_down);
+}
