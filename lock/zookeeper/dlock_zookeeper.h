@@ -38,7 +38,9 @@
  * client library gives a silent connection up after two thirds of the session's time-out. An
  * inspection tells a ttl_ms of -1. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to
- * create, read, write and delete below the path.
+ * create, read, write and delete below the path. A break that answers UNKNOWN may be carried out
+ * after the call. dlock_client_close() ends the session. An abandoned hold ends with it, so first
+ * wait for as long as the hold may live; or end the process without closing the client.
  *
  * LIMITS.  The system's resolver looks host names up, and only to connect. Closing a client waits
  * for a look-up that is under way, and up to 5 s for a server that does not answer. The client
