@@ -194,7 +194,11 @@ dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64
         snprintf(error, STOCK_ERROR_MAX, "%s", error_without(name));
     if (hold != NULL) {
         lock_servers_note(locks, hold);
-        dlock_release(hold, NULL);
+        dlock_status released = dlock_release(hold, NULL);
+        if (released != DLOCK_OK && released != DLOCK_LOST) { /* they are away since */
+            status = released;
+            snprintf(error, STOCK_ERROR_MAX, "%s", error_without(name));
+        }
     }
     dlock_close(lock);
     return status;
