@@ -5,82 +5,35 @@
  */
 #include "background.h"
 #include "must.h"
-#include "proxy.h"
 #include "record.h"
 #include "server.h"
 #include "started.h"
-#include "dlock_zookeeper.h"
-#include "zookeeper_engine.h"
-#include "zookeeper_server.h"
+#include "zookeeper_stage.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#define LOCK "lock:a"
 #define IDENTITY "/dlock/identity"
 
-static struct zookeeper *zookeeper;
 static struct proxy *proxy;
 
-static int set_up(void **state)
+static int begin(void **state)
 {
-    (void)state;
-    zookeeper = zookeeper_start();
-    proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
+    set_up(state);
+    proxy = proxy_to(zookeeper);
     return 0;
 }
 
-static int tear_down(void **state)
+static int end(void **state)
 {
-    (void)state;
     proxy_free(proxy);
-    zookeeper_free(zookeeper);
-    return 0;
-}
-
-/* login: "" or "user:password@"; path: "" or "/path". */
-static dlock_client *client_with(const char *login, const char *path, struct dlock_options options)
-{
-    char url[128];
-    snprintf(url, sizeof url, "zk://%s127.0.0.1%s%s?tick_ms=%d", login,
-             strrchr(proxy_url(proxy), ':'), path, ZOOKEEPER_TICK_MS);
-    if (options.ttl_ms == 0)
-        options.ttl_ms = 30000;
-    options.engine = dlock_zookeeper();
-    return client_of(url, options);
+    return tear_down(state);
 }
 
 static dlock_client *client_here(void)
 {
-    return client_with("", "", (struct dlock_options){0});
-}
-
-static dlock *lock_named(dlock_client *client, const char *name)
-{
-    dlock *lock;
-    assert_status(dlock_open(client, NULL, name, &lock), OK);
-    return lock;
-}
-
-static dlock *lock_at(dlock_client *client)
-{
-    return lock_named(client, LOCK);
-}
-
-static void leave(dlock_client *client, dlock *lock)
-{
-    dlock_close(lock);
-    dlock_client_close(client);
-}
-
-static bool is_free(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return !holder.held;
+    return client_behind(proxy, (struct dlock_options){0});
 }
 
 /* ---- A new connection between two requests that were sent together --------------------------- */
@@ -178,7 +131,7 @@ static void a_create_is_torn_from_its_list(enum proxy_act act)
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there are a connection and a queue */
     assert_status(dlock_release(hold, NULL), OK);
-    tear_at("-", LOCK, act);
+    tear_at("-", QUEUE, act);
     hold = acquired(lock);
     assert_true(has_torn());
     assert_status(dlock_release(hold, NULL), OK);
@@ -206,7 +159,7 @@ static void a_sync_is_lost_before_its_list(void **state)
     dlock *lock = lock_at(client);
     assert_true(is_free(lock));
     syncs = 0;
-    tear_at(LOCK, LOCK, PROXY_CUT_REQUEST);
+    tear_at(QUEUE, QUEUE, PROXY_CUT_REQUEST);
     assert_true(is_free(lock));
     assert_true(has_torn());
     assert_int_equal(syncs, 2);
@@ -217,7 +170,7 @@ static void a_sync_is_lost_before_its_list(void **state)
 static void a_path_is_lost_before_its_queue(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "/fresh", (struct dlock_options){0});
+    dlock_client *client = client_with(proxy, "", "/fresh", (struct dlock_options){0});
     dlock *lock = lock_at(client);
     tear_at("/fresh/locks", "/fresh/locks", PROXY_CUT_REQUEST);
     dlock_hold *hold = acquired(lock);
@@ -229,7 +182,7 @@ static void a_path_is_lost_before_its_queue(void **state)
 static void an_identity_is_lost_before_it_is_read(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "/nameless", (struct dlock_options){0});
+    dlock_client *client = client_with(proxy, "", "/nameless", (struct dlock_options){0});
     dlock *lock = lock_at(client);
     tear_at("/nameless/identity", "/nameless/identity", PROXY_CUT_REQUEST);
     dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
@@ -248,7 +201,7 @@ static void a_create_is_late(void **state)
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
-    proxy_plan(proxy, PROXY_DELAY_REQUEST, LOCK, NULL, 0);
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, QUEUE, NULL, 0);
     hold = acquired(lock);
     assert_true(proxy_done(proxy));
     assert_status(dlock_release(hold, NULL), OK);
@@ -294,28 +247,15 @@ static void is_over(int rc, const struct Stat *stat, const void *data)
     atomic_store((_Atomic int *)(uintptr_t)data, rc == ZOK ? 1 : -1);
 }
 
-static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
-{
-    (void)handle, (void)type, (void)state, (void)path, (void)context;
-}
-
 static void is_done(int rc, const void *data)
 {
     is_over(rc, NULL, data);
 }
 
-static zhandle_t *zookeeper_here(void)
-{
-    zhandle_t *handle =
-        zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, PATIENCE_MS, NULL, NULL, 0);
-    assert_non_null(handle);
-    return handle;
-}
-
 static void set_identity(const char *value)
 {
     _Atomic int over = 0;
-    zhandle_t *handle = zookeeper_here();
+    zhandle_t *handle = zookeeper_here(NULL);
     assert_int_equal(
         zoo_aset(handle, IDENTITY, value, (int)strlen(value), -1, is_over, (void *)&over), ZOK);
     eventually(atomic_load(&over) != 0);
@@ -327,7 +267,7 @@ static void set_identity(const char *value)
 static void who_is_refused_leaves(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
     dlock_client *other = client_here();
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = wanted(others, (struct dlock_want){.identity = true});
@@ -364,7 +304,7 @@ static void allow(const char *path, int32_t what)
     _Atomic int over = 0;
     struct ACL acl = {.perms = what, .id = ZOO_ANYONE_ID_UNSAFE};
     struct ACL_vector access = {.count = 1, .data = &acl};
-    zhandle_t *handle = zookeeper_here();
+    zhandle_t *handle = zookeeper_here(NULL);
     assert_int_equal(zoo_aset_acl(handle, path, -1, &access, is_done, (void *)&over), ZOK);
     eventually(atomic_load(&over) != 0);
     assert_int_equal(atomic_load(&over), 1);
@@ -375,7 +315,7 @@ static void allow(const char *path, int32_t what)
 static void who_may_not_leave_asks_seldom(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_named(client, "kept");
     dlock_hold *hold = acquired(lock);
     allow("/dlock/locks/kept", ZOO_PERM_ALL & ~ZOO_PERM_DELETE);
@@ -413,8 +353,8 @@ static void a_login_comes_before_all_requests(void **state)
 {
     (void)state;
     dlock_hold *none;
-    dlock_client *client = client_with("ann:secret@", "/ann", (struct dlock_options){0});
-    dlock_client *other = client_with("", "/ann", (struct dlock_options){0});
+    dlock_client *client = client_with(proxy, "ann:secret@", "/ann", (struct dlock_options){0});
+    dlock_client *other = client_with(proxy, "", "/ann", (struct dlock_options){0});
     late = client;
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(lock);
@@ -441,7 +381,7 @@ static void no_thread_is_left(void **state)
 {
     (void)state;
     dlock_hold *hold;
-    dlock_client *client = client_with("", "", (struct dlock_options){.connect_timeout_ms = 100});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.connect_timeout_ms = 100});
     dlock *lock = lock_at(client);
     atomic_store(&inits, 0);
     atomic_store(&threads_left, 3); /* the engine's two, and one */
@@ -465,7 +405,7 @@ static void a_login_is_refused(void **state)
 {
     (void)state;
     dlock_client *client =
-        client_with("ann:secret@", "/ann",
+        client_with(proxy, "ann:secret@", "/ann",
                     (struct dlock_options){.connect_timeout_ms = 100, .command_timeout_ms = 100});
     dlock *lock = lock_at(client);
     eventually(says_that_it_was_refused(lock));
@@ -493,7 +433,7 @@ WRAPPED(const clientid_t *, zoo_client_id, zhandle_t *handle)
 static void a_session_that_is_given_up_connects(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     atomic_store(&gives_up, ASKED_FOR);
@@ -514,15 +454,10 @@ static void its_watches_are_too_many(void **state)
     enum { WAITERS = 60 };
     _Atomic int over = 0;
     struct zookeeper *small = zookeeper_start_with("-Djute.maxbuffer=2048");
-    struct proxy *link = proxy_start_to(atoi(strrchr(zookeeper_hosts(small), ':') + 1));
-    struct dlock_options options = {
-        .ttl_ms = 1000, .contenders = WAITERS, .engine = dlock_zookeeper()};
-    char url[64];
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(link), ':'),
-             ZOOKEEPER_TICK_MS);
-    dlock_client *client = client_of(url, options);
-    options.ttl_ms = 30000;
-    dlock_client *other = client_of(zookeeper_url(small), options);
+    struct proxy *link = proxy_to(small);
+    dlock_client *client =
+        client_behind(link, (struct dlock_options){.ttl_ms = 1000, .contenders = WAITERS});
+    dlock_client *other = client_at(zookeeper_url(small), (struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(others);
     struct started *crowd = crowd_new(WAITERS, true, &over);
@@ -558,7 +493,7 @@ WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
 static void the_first_proof_after_a_pause(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -630,8 +565,7 @@ static void an_address_in_brackets(void **state)
     char url[64];
     snprintf(url, sizeof url, "zk://[::1]%s?tick_ms=%d", strrchr(zookeeper_hosts(zookeeper), ':'),
              ZOOKEEPER_TICK_MS);
-    dlock_client *client =
-        client_of(url, (struct dlock_options){.ttl_ms = 30000, .engine = dlock_zookeeper()});
+    dlock_client *client = client_at(url, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -693,5 +627,5 @@ int main(void)
         cmocka_unit_test(an_address_in_brackets),
         cmocka_unit_test(a_name_is_the_same_in_each_locale),
     };
-    return cmocka_run_group_tests_name("zookeeper_between", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("zookeeper_between", tests, begin, end);
 }

@@ -5,71 +5,20 @@
 #include "background.h"
 #include "child.h"
 #include "must.h"
-#include "proxy.h"
 #include "record.h"
 #include "server.h"
 #include "started.h"
 #include "validate.h"
-#include "dlock_zookeeper.h"
-#include "zookeeper_engine.h"
-#include "zookeeper_server.h"
+#include "zookeeper_stage.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LOCK "lock:{a/b}"
-
-static struct zookeeper *zookeeper;
-
-static int set_up(void **state)
-{
-    (void)state;
-    zookeeper = zookeeper_start();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    zookeeper_free(zookeeper);
-    return 0;
-}
-
-static dlock_client *client_at(const char *url, struct dlock_options options)
-{
-    if (options.ttl_ms == 0)
-        options.ttl_ms = 30000;
-    options.engine = dlock_zookeeper();
-    return client_of(url, options);
-}
-
 static dlock_client *client_here(struct dlock_options options)
 {
     return client_at(zookeeper_url(zookeeper), options);
-}
-
-static dlock *lock_at(dlock_client *client)
-{
-    dlock *lock;
-    assert_status(dlock_open(client, NULL, LOCK, &lock), OK);
-    return lock;
-}
-
-static void leave(dlock_client *client, dlock *lock)
-{
-    dlock_close(lock);
-    dlock_client_close(client);
-}
-
-static bool is_free(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return !holder.held;
 }
 
 /* ---- The oracle, and the calls --------------------------------------------------------------- */
@@ -298,26 +247,15 @@ static void its_holder_is_frozen(void **state)
     munmap(holder, sizeof *holder);
 }
 
-static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
-{
-    (void)handle, (void)type, (void)path;
-    if (state == ZOO_CONNECTED_STATE)
-        atomic_store((_Atomic bool *)context, true);
-}
-
 /* Another handle takes the session over, and closes it: its holder is told although its time is not
  * over. The process sleeps meanwhile, or it would take its session back. */
 static void its_session_ends(void **state)
 {
     (void)state;
     struct holder *holder;
-    _Atomic bool connected = false;
     pid_t pid = holder_start(&holder, 2 * PATIENCE_MS);
     stop_process(pid);
-    zhandle_t *other = zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, 2 * PATIENCE_MS,
-                                      &holder->session, &connected, 0);
-    assert_non_null(other);
-    eventually(atomic_load(&connected));
+    zhandle_t *other = zookeeper_here(&holder->session);
     assert_int_equal(zookeeper_close(other), ZOK);
     kill(pid, SIGCONT);
     assert_int_equal(child_wait(pid), 0);
@@ -454,30 +392,12 @@ static void it_is_broken(void **state)
 
 /* ---- Lost replies ---------------------------------------------------------------------------- */
 
-/* A client, and the proxy that it asks. */
-static dlock_client *client_behind(struct proxy **proxy)
-{
-    char url[64];
-    *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(*proxy), ':'),
-             ZOOKEEPER_TICK_MS);
-    return client_at(url, (struct dlock_options){0});
-}
-
-/* The reply to the next request about one of the client's places is lost. */
-static void lose_reply(struct proxy *proxy, dlock_client *client)
-{
-    char place[48];
-    snprintf(place, sizeof place, "%s:", dlock_client_id(client));
-    proxy_plan(proxy, PROXY_CUT_REPLY, place, NULL, 0);
-}
-
 /* The node that a lost reply told of is found again: there is no second one in the way. */
 static void a_reply_is_lost(void **state)
 {
     (void)state;
-    struct proxy *proxy;
-    dlock_client *client = client_behind(&proxy);
+    struct proxy *proxy = proxy_to(zookeeper);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there is a connection, and a queue */
     assert_status(dlock_release(hold, NULL), OK);
@@ -490,33 +410,6 @@ static void a_reply_is_lost(void **state)
     assert_true(is_free(lock));
     leave(client, lock);
     proxy_free(proxy);
-}
-
-/* The number of the owner that acquires next. */
-static int next_owner(dlock *lock)
-{
-    dlock_hold *hold = acquired(lock);
-    int number = atoi(strrchr(dlock_owner(hold), ':') + 1);
-    assert_status(dlock_release(hold, NULL), OK);
-    return number + 1;
-}
-
-/* Another session makes a node of that owner: as the client's own earlier session did, if it was
- * given up when it had no connection, and the servers still keep it. */
-static zhandle_t *earlier_session(const char *client_id, int number)
-{
-    char path[128];
-    static _Atomic bool connected; /* the handle outlives this call */
-    atomic_store(&connected, false);
-    snprintf(path, sizeof path, "/dlock/locks/lock:{a%%2Fb}/%s:%d-", client_id, number);
-    zhandle_t *handle = zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, 2 * PATIENCE_MS,
-                                       NULL, &connected, 0);
-    assert_non_null(handle);
-    eventually(atomic_load(&connected));
-    assert_int_equal(
-        zoo_create(handle, path, "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, NULL, 0),
-        ZOK);
-    return handle;
 }
 
 /* Its node holds nothing: it ends at another time. */
@@ -539,8 +432,8 @@ static void an_earlier_session_lives(void **state)
 static void an_earlier_one_is_found(void **state)
 {
     (void)state;
-    struct proxy *proxy;
-    dlock_client *client = client_behind(&proxy);
+    struct proxy *proxy = proxy_to(zookeeper);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
     lose_reply(proxy, client);
@@ -558,8 +451,8 @@ static void an_earlier_one_is_found_in_vain(void **state)
 {
     (void)state;
     dlock_hold *none;
-    struct proxy *proxy;
-    dlock_client *client = client_behind(&proxy);
+    struct proxy *proxy = proxy_to(zookeeper);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock_client *other = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     int number = next_owner(lock);
