@@ -2,7 +2,7 @@
  *
  * libdlock-etcd on a real etcd.
  */
-#include "background.h"
+#include "cleanups.h"
 #include "child.h"
 #include "etcd_stage.h"
 #include "must.h"

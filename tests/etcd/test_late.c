@@ -229,7 +229,7 @@ static void a_second_create_is_refused(void **state)
     started_answered(&once);
     assert_int_equal(once.status, DLOCK_UNKNOWN);
     proxy_let_go(near);
-    eventually(cleanups_of(client) == 0);
+    eventually(kept_in_the_background(client) == 0);
     assert_true(is_free(lock));
     leave(client, lock);
     proxy_free(near);

@@ -3,18 +3,19 @@
  * What can come between two steps of the engine for ZooKeeper: a new connection, another session, a
  * login, a look-up. Functions of its client library are wrapped, so that it comes there.
  */
-#include "background.h"
+#include "cleanups.h"
 #include "must.h"
 #include "record.h"
 #include "server.h"
 #include "started.h"
+#include "zk_session.h"
 #include "zookeeper_stage.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <time.h>
 
-#define IDENTITY "/dlock/identity"
+#define IDENTITY_AT "/dlock/identity"
 
 static struct proxy *proxy;
 
@@ -109,9 +110,15 @@ WRAPPED(int, zoo_async, zhandle_t *handle, const char *path, string_completion_t
     return __real_zoo_async(handle, path, then, data);
 }
 
+/* It ends before the next read, as at its servers' own time. NULL: none. */
+static zhandle_t *_Atomic ends_before_read;
+
 WRAPPED(int, zoo_aget, zhandle_t *handle, const char *path, int watch, data_completion_t then,
         const void *data)
 {
+    zhandle_t *earlier = atomic_exchange(&ends_before_read, NULL);
+    if (earlier != NULL)
+        must(zookeeper_close(earlier) == ZOK);
     comes_second();
     return __real_zoo_aget(handle, path, watch, then, data);
 }
@@ -257,7 +264,7 @@ static void set_identity(const char *value)
     _Atomic int over = 0;
     zhandle_t *handle = zookeeper_here(NULL);
     assert_int_equal(
-        zoo_aset(handle, IDENTITY, value, (int)strlen(value), -1, is_over, (void *)&over), ZOK);
+        zoo_aset(handle, IDENTITY_AT, value, (int)strlen(value), -1, is_over, (void *)&over), ZOK);
     eventually(atomic_load(&over) != 0);
     assert_int_equal(atomic_load(&over), 1);
     assert_int_equal(zookeeper_close(handle), ZOK);
@@ -285,10 +292,37 @@ static void who_is_refused_leaves(void **state)
 
 static _Atomic int deletes, writes;
 
+/* The answer to the next delete comes between two attempts of what asked for it: too late for the
+ * first one, and before the second. */
+static struct {
+    _Atomic enum { LATE_NONE, LATE_WANTED, LATE_SENT, LATE_DUE, LATE_OVER } state;
+    void_completion_t then;
+} late_delete;
+
+static void is_deleted_late(int rc, const void *data)
+{
+    eventually(atomic_load(&late_delete.state) == LATE_DUE);
+    late_delete.then(rc, data);
+    atomic_store(&late_delete.state, LATE_OVER);
+}
+
+WRAPPED(int64_t, queued_pause_ms, struct dlock_client *client)
+{
+    int sent = LATE_SENT;
+    if (atomic_compare_exchange_strong(&late_delete.state, &sent, LATE_DUE))
+        eventually(atomic_load(&late_delete.state) == LATE_OVER);
+    return __real_queued_pause_ms(client);
+}
+
 WRAPPED(int, zoo_adelete, zhandle_t *handle, const char *path, int version, void_completion_t then,
         const void *data)
 {
     atomic_fetch_add(&deletes, 1);
+    if (atomic_load(&late_delete.state) == LATE_WANTED) {
+        late_delete.then = then;
+        then = is_deleted_late;
+        atomic_store(&late_delete.state, LATE_SENT);
+    }
     return __real_zoo_adelete(handle, path, version, then, data);
 }
 
@@ -330,6 +364,56 @@ static void who_may_not_leave_asks_seldom(void **state)
     allow("/dlock/locks/kept", ZOO_PERM_ALL);
     eventually(is_free(lock));
     leave(client, lock);
+}
+
+/* ---- A node of an earlier session ------------------------------------------------------------ */
+
+/* The client finds it by its owner's name, and it ends before the client reads whose it is. Then
+ * the client looks for its own one: another one would be behind that. */
+static void an_earlier_one_ends_before_it_is_read(void **state)
+{
+    (void)state;
+    dlock_hold *hold;
+    dlock_client *client = client_here();
+    dlock *lock = lock_at(client);
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
+    lose_reply(proxy, client);
+    atomic_store(&ends_before_read, earlier);
+    assert_status(tried(lock, &hold), OK);
+    assert_true(proxy_done(proxy));
+    assert_null(atomic_load(&ends_before_read));
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* A client that leaves has deleted it, and is told too late. It still has a node of its own. */
+static void an_earlier_one_is_deleted_late(void **state)
+{
+    (void)state;
+    struct started once = {0};
+    dlock_client *client = client_behind(
+        proxy, (struct dlock_options){.connect_timeout_ms = 1000, .command_timeout_ms = 500});
+    dlock_client *other = client_here();
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    int number = next_owner(lock);
+    dlock_hold *theirs = acquired(others);
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), number);
+    lose_reply(proxy, client);
+    atomic_store(&late_delete.state, LATE_WANTED);
+    start(lock, (struct dlock_want){0}, &once);
+    started_answered(&once);
+    assert_int_not_equal(once.status, DLOCK_OK);
+    assert_true(proxy_done(proxy));
+    eventually(atomic_load(&late_delete.state) == LATE_OVER);
+    eventually(kept_in_the_background(client) == 0);
+    assert_status(dlock_release(theirs, NULL), OK);
+    assert_status(tried(others, &theirs), OK); /* nothing of the other client is before it */
+    assert_status(dlock_release(theirs, NULL), OK);
+    atomic_store(&late_delete.state, LATE_NONE);
+    assert_int_equal(zookeeper_close(earlier), ZOK);
+    leave(client, lock);
+    leave(other, others);
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
@@ -444,6 +528,70 @@ static void a_session_that_is_given_up_connects(void **state)
     hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
     assert_int_equal(stats_of(client).connects, 2);
+    leave(client, lock);
+}
+
+/* The thread of a client that keeps the time is slow: it was woken, and others take the mutex
+ * before it does. */
+static pthread_t slow_thread;
+static _Atomic enum { NOT_SLOW, SLOW, WOKEN_SLOWLY } slow;
+
+static void come_late(pthread_mutex_t *mutex)
+{
+    if (atomic_load(&slow) == NOT_SLOW || !pthread_equal(pthread_self(), slow_thread))
+        return;
+    pthread_mutex_unlock(mutex);
+    atomic_store(&slow, WOKEN_SLOWLY);
+    eventually(atomic_load(&slow) == NOT_SLOW);
+    pthread_mutex_lock(mutex);
+}
+
+WRAPPED(int, pthread_cond_wait, pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+    int rc = __real_pthread_cond_wait(cond, mutex);
+    come_late(mutex);
+    return rc;
+}
+
+WRAPPED(int, pthread_cond_timedwait, pthread_cond_t *cond, pthread_mutex_t *mutex,
+        const struct timespec *until)
+{
+    int rc = __real_pthread_cond_timedwait(cond, mutex, until);
+    come_late(mutex);
+    return rc;
+}
+
+/* Whether the client's handle is there only to end a session that was given up. */
+static bool ends_session(dlock_client *client)
+{
+    struct zk_session *zk = zk_of(session_of(client));
+    pthread_mutex_lock(&zk->base.mutex);
+    bool ends = zk->ending && zk->handle != NULL;
+    pthread_mutex_unlock(&zk->base.mutex);
+    return ends;
+}
+
+/* The thread that opens sessions hears that this is connected, although the one that keeps the time
+ * has been woken before, and has not looked yet. */
+static void a_session_that_was_given_up_is_ended(void **state)
+{
+    (void)state;
+    struct started next = {0};
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    zookeeper_pause(zookeeper);
+    eventually(ends_session(client));
+    slow_thread = zk_of(session_of(client))->threads[0];
+    atomic_store(&slow, SLOW);
+    start(lock, waiting(2 * PATIENCE_MS), &next);
+    eventually(atomic_load(&slow) == WOKEN_SLOWLY);
+    zookeeper_resume(zookeeper);
+    eventually(!ends_session(client));
+    atomic_store(&slow, NOT_SLOW);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_status(dlock_release(next.hold, NULL), OK);
     leave(client, lock);
 }
 
@@ -605,7 +753,8 @@ static void a_name_is_the_same_in_each_locale(void **state)
     leave(client, lock);
 }
 
-int main(void)
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_create_is_lost_before_its_list),
@@ -615,17 +764,22 @@ int main(void)
         cmocka_unit_test(an_identity_is_lost_before_it_is_read),
         cmocka_unit_test(a_create_is_late),
         cmocka_unit_test(a_reply_is_to_another_request),
+        cmocka_unit_test(an_earlier_one_ends_before_it_is_read),
+        cmocka_unit_test(an_earlier_one_is_deleted_late),
         cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
         cmocka_unit_test(no_thread_is_left),
         cmocka_unit_test(a_session_that_is_given_up_connects),
+        cmocka_unit_test(a_session_that_was_given_up_is_ended),
         cmocka_unit_test(its_watches_are_too_many),
         cmocka_unit_test(the_first_proof_after_a_pause),
         cmocka_unit_test(a_session_that_lives_looks_up_no_host),
         cmocka_unit_test(an_address_in_brackets),
         cmocka_unit_test(a_name_is_the_same_in_each_locale),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("zookeeper_between", tests, begin, end);
 }

@@ -2,7 +2,7 @@
  *
  * A seam: the library's core with an engine that is not Redis', on a real ZooKeeper.
  */
-#include "background.h"
+#include "cleanups.h"
 #include "child.h"
 #include "must.h"
 #include "record.h"
@@ -461,6 +461,7 @@ static void an_earlier_one_is_found_in_vain(void **state)
     lose_reply(proxy, client);
     assert_status(tried(lock, &none), BUSY);
     assert_true(proxy_done(proxy));
+    eventually(kept_in_the_background(client) == 0);
     assert_int_equal(zookeeper_close(earlier), ZOK);
     assert_status(dlock_release(theirs, NULL), OK);
     theirs = acquired(others); /* nothing of the other client is before it */
