@@ -32,7 +32,7 @@ static int end(void **state)
     return tear_down(state);
 }
 
-static dlock_client *client_here(void)
+static dlock_client *client_near(void)
 {
     return client_behind(proxy, (struct dlock_options){0});
 }
@@ -134,7 +134,7 @@ WRAPPED(int, zoo_aget_children, zhandle_t *handle, const char *path, int watch,
  * made. */
 static void a_create_is_torn_from_its_list(enum proxy_act act)
 {
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there are a connection and a queue */
     assert_status(dlock_release(hold, NULL), OK);
@@ -162,7 +162,7 @@ static void a_create_is_answered_to_nobody_before_its_list(void **state)
 static void a_sync_is_lost_before_its_list(void **state)
 {
     (void)state;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     assert_true(is_free(lock));
     syncs = 0;
@@ -204,7 +204,7 @@ static void an_identity_is_lost_before_it_is_read(void **state)
 static void a_create_is_late(void **state)
 {
     (void)state;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -231,7 +231,7 @@ static void a_reply_is_to_another_request(void **state)
 {
     (void)state;
     char name[48];
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -275,7 +275,7 @@ static void who_is_refused_leaves(void **state)
 {
     (void)state;
     dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
-    dlock_client *other = client_here();
+    dlock_client *other = client_near();
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = wanted(others, (struct dlock_want){.identity = true});
     assert_status(dlock_release(hold, NULL), OK);
@@ -374,7 +374,7 @@ static void an_earlier_one_ends_before_it_is_read(void **state)
 {
     (void)state;
     dlock_hold *hold;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
     lose_reply(proxy, client);
@@ -394,7 +394,7 @@ static void an_earlier_one_is_deleted_late(void **state)
     struct started once = {0};
     dlock_client *client = client_behind(
         proxy, (struct dlock_options){.connect_timeout_ms = 1000, .command_timeout_ms = 500});
-    dlock_client *other = client_here();
+    dlock_client *other = client_near();
     dlock *lock = lock_at(client), *others = lock_at(other);
     int number = next_owner(lock);
     dlock_hold *theirs = acquired(others);
@@ -698,7 +698,7 @@ static bool nobody_is_looked_up(dlock *lock)
 static void a_session_that_lives_looks_up_no_host(void **state)
 {
     (void)state;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     eventually(nobody_is_looked_up(lock));
     for (int i = 0; i < 5; i++)
@@ -741,7 +741,7 @@ static void a_name_is_the_same_in_each_locale(void **state)
 {
     (void)state;
     dlock_hold *none;
-    dlock_client *client = client_here(), *other = client_here();
+    dlock_client *client = client_near(), *other = client_near();
     dlock *lock = lock_named(client, "caf\xe9");
     in_latin_1 = true;
     dlock *others = lock_named(other, "caf\xe9");

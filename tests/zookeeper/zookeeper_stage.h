@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RUNG "zookeeper"
+#define ENGINE dlock_zookeeper()
 #define LOCK "lock:{a/b}"
 #define QUEUE "/dlock/locks/lock:{a%2Fb}"
 
@@ -34,12 +36,22 @@ static inline int tear_down(void **state)
     return 0;
 }
 
+static inline const char *url_here(void)
+{
+    return zookeeper_url(zookeeper);
+}
+
 static inline dlock_client *client_at(const char *url, struct dlock_options options)
 {
     if (options.ttl_ms == 0)
         options.ttl_ms = 30000;
-    options.engine = dlock_zookeeper();
+    options.engine = ENGINE;
     return client_of(url, options);
+}
+
+static inline dlock_client *client_here(struct dlock_options options)
+{
+    return client_at(url_here(), options);
 }
 
 static inline struct proxy *proxy_to(const struct zookeeper *server)
