@@ -215,7 +215,7 @@ static void who_is_refused_leaves(void **state)
     leave(client, lock);
 }
 
-/* ---- Keys that are gone ----------------------------------------------------------------------- */
+/* ---- Keys that are gone ---------------------------------------------------------------------- */
 
 /* Keys are deleted by hand: the holder's, and those of waiters, which take another place. */
 static void keys_are_deleted(void **state)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests that are the same for engines whose holds live as long as a session or a lease. The
- * engine's stage comes first: it has RUNG, ENGINE, LOCK, url_here, client_here, lock_at, is_free, leave.
+ * engine's stage comes first: it has RUNG, ENGINE, LOCK, url_here, client_here, lock_at, is_free,
+ * and leave.
  */
 #ifndef TESTS_ALIKE_H
 #define TESTS_ALIKE_H
@@ -15,6 +16,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 

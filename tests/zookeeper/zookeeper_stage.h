@@ -138,8 +138,8 @@ static inline int next_owner(dlock *lock)
     return number + 1;
 }
 
-/* Another session makes a node of that owner: as the client's own earlier session did, if it was
- * given up when it had no connection, and the servers still keep it. */
+/* Another session makes a node of that owner, as the client's own earlier session did. The servers
+ * still keep that one if the client gave it up when it had no connection. */
 static inline zhandle_t *earlier_session(const char *client_id, int number)
 {
     char path[128];
