@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
+#define BEAT "/v3/lease/keepalive"
 #define GRANT "/v3/lease/grant"
 #define PUT "/v3/kv/put"
 #define LOGIN "/v3/auth/authenticate"
@@ -21,6 +22,9 @@
 
 static struct etcd_server *guarded_etcd;
 static const struct dlock_options lasting = {.ttl_ms = LONG_MS};
+/* Its calls end before a request at the server does. */
+static const struct dlock_options brief = {
+    .ttl_ms = LONG_MS, .connect_timeout_ms = 1000, .command_timeout_ms = 1000};
 
 /* ---- A machine that sleeps ------------------------------------------------------------------- */
 
@@ -38,10 +42,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 }
 
 /* Close the clients, and wake up. */
-static void sleep_for(dlock_client *client, int64_t leases)
+static void sleep_for(dlock_client *client, int64_t lasting_leases_per_cent)
 {
     struct session *session = session_of(client);
-    atomic_store(&slept_s, leases * LONG_MS / 1000);
+    atomic_fetch_add(&slept_s, lasting_leases_per_cent * LONG_MS / 100000);
     pthread_mutex_lock(&session->mutex);
     session_look(session);
     session_unlock(session);
@@ -515,15 +519,13 @@ struct scene {
 };
 
 /* loses: the waiter that is behind is not told of its key in time. */
-static void scene_begin(struct scene *scene, int64_t ttl_ms, bool loses)
+static void scene_begin(struct scene *scene, struct dlock_options options, bool loses)
 {
     const struct dlock_want nested = {.wait_ms = PATIENCE_MS, .owner_id = 7};
     *scene = (struct scene){.near = proxy_start_to(etcd_server_port(etcd)),
                             .other = client_here(lasting),
                             .cancel = dlock_cancel_new()};
-    struct dlock_options options = {.ttl_ms = ttl_ms, .contenders = 1};
-    if (loses)
-        options.connect_timeout_ms = options.command_timeout_ms = 1000;
+    options.contenders = 1;
     scene->client = client_behind(scene->near, options);
     scene->others = lock_at(scene->other);
     scene->lock = lock_at(scene->client);
@@ -584,7 +586,7 @@ static void behind_at_home_and_first_at_the_servers(void **state)
 {
     (void)state;
     struct scene scene;
-    scene_begin(&scene, LONG_MS, false);
+    scene_begin(&scene, lasting, false);
     eventually(one_is_behind(scene.lock));
     scene_overtake(&scene);
     scene_gets_it(&scene);
@@ -597,7 +599,7 @@ static void woken_on_the_way_to_behind(void **state)
     (void)state;
     struct scene scene;
     atomic_store(&stops, true);
-    scene_begin(&scene, LONG_MS, false);
+    scene_begin(&scene, lasting, false);
     eventually(atomic_load(&has_stopped));
     scene_overtake(&scene);
     atomic_store(&stops, false);
@@ -633,7 +635,7 @@ static void a_place_is_left_late(void **state)
 {
     (void)state;
     struct scene scene;
-    scene_begin(&scene, 1000, false);
+    scene_begin(&scene, (struct dlock_options){.ttl_ms = 1000}, false);
     proxy_plan(scene.near, PROXY_HOLD_REPLY, DELETE, NULL, 0);
     eventually(proxy_done(scene.near));
     revoke_lease(etcd_lease(scene.client));
@@ -666,7 +668,7 @@ static void a_place_is_granted_while_it_is_left(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     eventually(proxy_done(near));
     proxy_plan(far, PROXY_HOLD_REQUEST, DELETE, NULL, 0);
-    sleep_for(client, 3);
+    sleep_for(client, 300);
     eventually(proxy_done(far) && lease_is_proven(client));
     proxy_let_go(near);
     eventually(!asks_for(client, ACQUIRE, true));
@@ -689,18 +691,49 @@ static void a_place_that_is_not_known_is_left(void **state)
 {
     (void)state;
     struct scene scene;
-    scene_begin(&scene, LONG_MS, true);
+    scene_begin(&scene, brief, true);
     eventually(one_is_behind(scene.lock));
     proxy_let_go(scene.near);
     scene_overtake(&scene);
     assert_status(dlock_release(scene.theirs.hold, NULL), OK);
     eventually(places_at() == 2);
-    sleep_for(scene.client, 1);
+    sleep_for(scene.client, 70);
     started_answered(&scene.contender);
     assert_int_equal(scene.contender.status, DLOCK_OK);
     assert_status(dlock_release(scene.contender.hold, NULL), OK);
     started_answered(&scene.behind);
     assert_status(dlock_release(scene.behind.hold, NULL), OK);
+    scene_end(&scene);
+    wake_up();
+}
+
+/* Nor does a place stay that became the first when the lease was not proven, if its waiter is
+ * behind others. */
+static void a_place_that_is_not_proven_is_left(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_begin(&scene, brief, false);
+    eventually(one_is_behind(scene.lock));
+    scene_overtake(&scene);
+    eventually(!asks_for(scene.client, ACQUIRE, false));
+    proxy_plan(scene.near, PROXY_HOLD_REQUEST, BEAT, NULL, 0);
+    sleep_for(scene.client, 105);
+    eventually(proxy_done(scene.near));
+    proxy_plan(scene.near, PROXY_HOLD_REQUEST, BEAT, NULL, 0); /* the next one, if it is slow */
+    delete_key_of(dlock_owner(scene.theirs.hold));
+    eventually(asks_for(scene.client, ACQUIRE, false));
+    eventually(!asks_for(scene.client, ACQUIRE, false));
+    proxy_plan(scene.near, PROXY_CUT_REQUEST, "nobody says so", NULL, 0);
+    proxy_let_go(scene.near);
+    eventually(lease_is_proven(scene.client));
+    sleep_for(scene.client, 70);
+    started_answered(&scene.contender);
+    assert_int_equal(scene.contender.status, DLOCK_OK);
+    assert_status(dlock_release(scene.contender.hold, NULL), OK);
+    started_answered(&scene.behind);
+    assert_status(dlock_release(scene.behind.hold, NULL), OK);
+    assert_status(dlock_release(scene.theirs.hold, NULL), LOST);
     scene_end(&scene);
     wake_up();
 }
@@ -734,6 +767,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_place_is_left_late),
         cmocka_unit_test(a_place_is_granted_while_it_is_left),
         cmocka_unit_test(a_place_that_is_not_known_is_left),
+        cmocka_unit_test(a_place_that_is_not_proven_is_left),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
