@@ -5,6 +5,7 @@
 #ifndef TESTS_ETCD_INSIDE_H
 #define TESTS_ETCD_INSIDE_H
 
+#include "cleanups.h"
 #include "etcd.h"
 
 static inline struct etcd *inside(dlock_client *client)
@@ -19,15 +20,6 @@ static inline uint64_t moves_of(dlock_client *client)
     uint64_t moves = in->moves;
     pthread_mutex_unlock(&in->base.mutex);
     return moves;
-}
-
-/* How many background cleanups are under way. */
-static inline uint64_t cleanups_of(dlock_client *client)
-{
-    pthread_mutex_lock(&client->loop.mutex);
-    uint64_t kept = client->cleanups_started - client->cleanups_finished;
-    pthread_mutex_unlock(&client->loop.mutex);
-    return kept;
 }
 
 /* Whether the lock's watch has begun at the servers. */

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RUNG "etcd"
+#define ENGINE dlock_etcd()
 #define LOCK "lock:{a/b}"
 #define QUEUE "/dlock/locks/lock:{a%2Fb}"
 #define KEY_SIZE 256
@@ -37,17 +39,22 @@ static inline int tear_down(void **state)
     return 0;
 }
 
+static inline const char *url_here(void)
+{
+    return etcd_server_url(etcd);
+}
+
 static inline dlock_client *client_at(const char *url, struct dlock_options options)
 {
     if (options.ttl_ms == 0)
         options.ttl_ms = 30000;
-    options.engine = dlock_etcd();
+    options.engine = ENGINE;
     return client_of(url, options);
 }
 
 static inline dlock_client *client_here(struct dlock_options options)
 {
-    return client_at(etcd_server_url(etcd), options);
+    return client_at(url_here(), options);
 }
 
 static inline int proxy_port(const struct proxy *proxy)

@@ -14,6 +14,7 @@
 #include <pthread.h>
 
 #define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
+#define BEAT "/v3/lease/keepalive"
 #define GRANT "/v3/lease/grant"
 #define PUT "/v3/kv/put"
 #define LOGIN "/v3/auth/authenticate"
@@ -21,6 +22,39 @@
 
 static struct etcd_server *guarded_etcd;
 static const struct dlock_options lasting = {.ttl_ms = LONG_MS};
+/* Its calls end before a request at the server does. */
+static const struct dlock_options brief = {
+    .ttl_ms = LONG_MS, .connect_timeout_ms = 1000, .command_timeout_ms = 1000};
+
+/* ---- A machine that sleeps ------------------------------------------------------------------- */
+
+static _Atomic int64_t slept_s;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    int result = __real_clock_gettime(clock, time);
+    if (clock == CLOCK_BOOTTIME)
+        time->tv_sec += atomic_load(&slept_s);
+    return result;
+}
+
+/* Close the clients, and wake up. */
+static void sleep_for(dlock_client *client, int64_t lasting_leases_per_cent)
+{
+    struct session *session = session_of(client);
+    atomic_fetch_add(&slept_s, lasting_leases_per_cent * LONG_MS / 100000);
+    pthread_mutex_lock(&session->mutex);
+    session_look(session);
+    session_unlock(session);
+}
+
+static void wake_up(void)
+{
+    atomic_store(&slept_s, 0);
+}
 
 /* ---- A thread that looks at the lock --------------------------------------------------------- */
 
@@ -207,7 +241,7 @@ static void a_second_create_is_refused(void **state)
     started_answered(&once);
     assert_int_equal(once.status, DLOCK_UNKNOWN);
     proxy_let_go(near);
-    eventually(cleanups_of(client) == 0);
+    eventually(kept_in_the_background(client) == 0);
     assert_true(is_free(lock));
     leave(client, lock);
     proxy_free(near);
@@ -462,14 +496,15 @@ struct scene {
     struct started theirs, contender, nested, behind;
 };
 
-static void scene_begin(struct scene *scene, int64_t ttl_ms)
+/* loses: the waiter that is behind is not told of its key in time. */
+static void scene_begin(struct scene *scene, struct dlock_options options, bool loses)
 {
     const struct dlock_want nested = {.wait_ms = PATIENCE_MS, .owner_id = 7};
     *scene = (struct scene){.near = proxy_start_to(etcd_server_port(etcd)),
                             .other = client_here(lasting),
                             .cancel = dlock_cancel_new()};
-    scene->client =
-        client_behind(scene->near, (struct dlock_options){.ttl_ms = ttl_ms, .contenders = 1});
+    options.contenders = 1;
+    scene->client = client_behind(scene->near, options);
     scene->others = lock_at(scene->other);
     scene->lock = lock_at(scene->client);
     scene->lost = acquired_by(scene->lock, 7);
@@ -486,6 +521,8 @@ static void scene_begin(struct scene *scene, int64_t ttl_ms)
     delete_key_of(dlock_owner(scene->lost));
     started_answered(&scene->theirs);
     eventually(!dlock_valid(scene->lost));
+    if (loses)
+        proxy_plan(scene->near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
     proxy_let_go(scene->near);
     started_answered(&scene->nested);
     eventually(places_at() == 3);
@@ -527,7 +564,7 @@ static void behind_at_home_and_first_at_the_servers(void **state)
 {
     (void)state;
     struct scene scene;
-    scene_begin(&scene, LONG_MS);
+    scene_begin(&scene, lasting, false);
     eventually(one_is_behind(scene.lock));
     scene_overtake(&scene);
     scene_gets_it(&scene);
@@ -540,7 +577,7 @@ static void woken_on_the_way_to_behind(void **state)
     (void)state;
     struct scene scene;
     atomic_store(&stops, true);
-    scene_begin(&scene, LONG_MS);
+    scene_begin(&scene, lasting, false);
     eventually(atomic_load(&has_stopped));
     scene_overtake(&scene);
     atomic_store(&stops, false);
@@ -548,16 +585,26 @@ static void woken_on_the_way_to_behind(void **state)
     scene_end(&scene);
 }
 
-static bool lets_go(dlock_client *client)
+/* Whether it has a request of that kind; under way: something is sent for it. */
+static bool asks_for(dlock_client *client, enum what what, bool under_way)
 {
     struct etcd *in = inside(client);
     const struct request *request;
     bool found = false;
     pthread_mutex_lock(&in->base.mutex);
     TAILQ_FOREACH(request, &in->base.requests, of_session)
-        found |= request->what == LET_GO;
+        found |= request->what == what && (request->in_flight > 0 || !under_way);
     pthread_mutex_unlock(&in->base.mutex);
     return found;
+}
+
+static bool lease_is_proven(dlock_client *client)
+{
+    struct session *session = session_of(client);
+    pthread_mutex_lock(&session->mutex);
+    bool is = session_valid_until(session) > boot_ns();
+    pthread_mutex_unlock(&session->mutex);
+    return is;
 }
 
 /* The waiter behind has left its place, which took long. The answer comes when its lease has ended,
@@ -566,7 +613,7 @@ static void a_place_is_left_late(void **state)
 {
     (void)state;
     struct scene scene;
-    scene_begin(&scene, 1000);
+    scene_begin(&scene, (struct dlock_options){.ttl_ms = 1000}, false);
     proxy_plan(scene.near, PROXY_HOLD_REPLY, DELETE, NULL, 0);
     eventually(proxy_done(scene.near));
     revoke_lease(etcd_lease(scene.client));
@@ -576,10 +623,97 @@ static void a_place_is_left_late(void **state)
     started_answered(&scene.behind);
     assert_int_equal(scene.behind.status, DLOCK_OK);
     proxy_let_go(scene.near);
-    eventually(!lets_go(scene.client));
+    eventually(!asks_for(scene.client, LET_GO, false));
     assert_status(dlock_release(scene.behind.hold, NULL), OK);
     assert_int_equal(places_at(), 0);
     scene_end(&scene);
+}
+
+/* A waiter's turn has come, and the answer that says so took so long that its place is being left.
+ * It gets another one. */
+static void a_place_is_granted_while_it_is_left(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct started next = {0};
+    dlock_client *other = client_here(lasting), *client = client_behind(near, lasting);
+    dlock *others = lock_at(other), *lock = lock_at(client);
+    dlock_hold *hold = acquired(others);
+    start(lock, waiting(PATIENCE_MS), &next);
+    eventually(is_watched(client, lock));
+    proxy_plan(near, PROXY_HOLD_REPLY, "max_create_revision", NULL, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(proxy_done(near));
+    proxy_plan(far, PROXY_HOLD_REQUEST, DELETE, NULL, 0);
+    sleep_for(client, 300);
+    eventually(proxy_done(far) && lease_is_proven(client));
+    proxy_let_go(near);
+    eventually(!asks_for(client, ACQUIRE, true));
+    proxy_let_go(far);
+    eventually(!asks_for(client, LET_GO, false));
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_int_equal(places_at(), 1);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+    wake_up();
+    proxy_free(near);
+    proxy_free(far);
+}
+
+/* A waiter's create was not answered in time, and then other waiters of its client are before it.
+ * Its place is the first at the servers, and nothing tells it so: it leaves within a lease. */
+static void a_place_that_is_not_known_is_left(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_begin(&scene, brief, true);
+    eventually(one_is_behind(scene.lock));
+    proxy_let_go(scene.near);
+    scene_overtake(&scene);
+    assert_status(dlock_release(scene.theirs.hold, NULL), OK);
+    eventually(places_at() == 2);
+    sleep_for(scene.client, 70);
+    started_answered(&scene.contender);
+    assert_int_equal(scene.contender.status, DLOCK_OK);
+    assert_status(dlock_release(scene.contender.hold, NULL), OK);
+    started_answered(&scene.behind);
+    assert_status(dlock_release(scene.behind.hold, NULL), OK);
+    scene_end(&scene);
+    wake_up();
+}
+
+/* Nor does a place stay that became the first when the lease was not proven, if its waiter is
+ * behind others. */
+static void a_place_that_is_not_proven_is_left(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_begin(&scene, brief, false);
+    eventually(one_is_behind(scene.lock));
+    scene_overtake(&scene);
+    eventually(!asks_for(scene.client, ACQUIRE, false));
+    proxy_plan(scene.near, PROXY_HOLD_REQUEST, BEAT, NULL, 0);
+    sleep_for(scene.client, 105);
+    eventually(proxy_done(scene.near));
+    proxy_plan(scene.near, PROXY_HOLD_REQUEST, BEAT, NULL, 0); /* the next one, if it is slow */
+    delete_key_of(dlock_owner(scene.theirs.hold));
+    eventually(asks_for(scene.client, ACQUIRE, false));
+    eventually(!asks_for(scene.client, ACQUIRE, false));
+    proxy_plan(scene.near, PROXY_CUT_REQUEST, "nobody says so", NULL, 0);
+    proxy_let_go(scene.near);
+    eventually(lease_is_proven(scene.client));
+    sleep_for(scene.client, 70);
+    started_answered(&scene.contender);
+    assert_int_equal(scene.contender.status, DLOCK_OK);
+    assert_status(dlock_release(scene.contender.hold, NULL), OK);
+    started_answered(&scene.behind);
+    assert_status(dlock_release(scene.behind.hold, NULL), OK);
+    assert_status(dlock_release(scene.theirs.hold, NULL), LOST);
+    scene_end(&scene);
+    wake_up();
 }
 
 static int end_all(void **state)
@@ -609,6 +743,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(behind_at_home_and_first_at_the_servers),
         cmocka_unit_test(woken_on_the_way_to_behind),
         cmocka_unit_test(a_place_is_left_late),
+        cmocka_unit_test(a_place_is_granted_while_it_is_left),
+        cmocka_unit_test(a_place_that_is_not_known_is_left),
+        cmocka_unit_test(a_place_that_is_not_proven_is_left),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

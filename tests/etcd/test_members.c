@@ -306,6 +306,13 @@ CURLMcode __wrap_curl_multi_poll(CURLM *multi, struct curl_waitfd *more, unsigne
     return __real_curl_multi_poll(multi, more, count, timeout_ms, ready);
 }
 
+static void stop_curl(dlock_client *client)
+{
+    atomic_store(&had_one, false);
+    atomic_store(&has_stopped, false);
+    atomic_store(&observed, inside(client));
+}
+
 /* What begins meanwhile is not overslept, although nothing can be sent for it yet. */
 static void asked_while_curl_works(void **state)
 {
@@ -317,7 +324,7 @@ static void asked_while_curl_works(void **state)
     snprintf(url, sizeof url, "etcd://127.0.0.1:%d", port);
     dlock_client *client = client_at(url, (struct dlock_options){.connect_timeout_ms = LIMIT_MS});
     dlock *lock = lock_at(client);
-    atomic_store(&observed, inside(client));
+    stop_curl(client);
     start(lock, waiting(0), &first);
     eventually(atomic_load(&has_stopped)); /* just after its end, as far as it had looked ahead */
     start(lock, waiting(0), &second);
@@ -330,6 +337,34 @@ static void asked_while_curl_works(void **state)
     started_answered(&second);
     leave(client, lock);
     close(fd);
+}
+
+/* What begins meanwhile is not sent any more when its call has ended. */
+static void not_sent_in_time(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    struct started once = {0};
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 300000,
+                                                                       .connect_timeout_ms = 500,
+                                                                       .command_timeout_ms = 500});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    stop_curl(client);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&has_stopped));
+    size_t creates = proxy_requests(proxy, CREATE), deletes = proxy_requests(proxy, DELETE);
+    int64_t until_ms = clock_ms() + bound_ms(client);
+    start(lock, waiting(0), &once);
+    eventually(clock_ms() > until_ms + 1 && has_requests(inside(client)));
+    atomic_store(&observed, NULL);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_UNKNOWN);
+    eventually(kept_in_the_background(client) == 0);
+    assert_int_equal(proxy_requests(proxy, CREATE), creates);
+    assert_int_equal(proxy_requests(proxy, DELETE), deletes); /* there is nothing to delete */
+    leave(client, lock);
+    proxy_free(proxy);
 }
 
 int main(int argc, char **argv)
@@ -345,6 +380,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_keep_alive_overtakes),
         cmocka_unit_test(many_watches),
         cmocka_unit_test(asked_while_curl_works),
+        cmocka_unit_test(not_sent_in_time),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Looks into a client's background work.
+ * Looks into a client of Redis.
  */
 #ifndef TESTS_BACKGROUND_H
 #define TESTS_BACKGROUND_H
 
+#include "cleanups.h"
 #include "redis_engine.h"
-
-/* How many background cleanups are under way: requests that undo what calls left behind. */
-static inline uint64_t kept_in_the_background(dlock_client *client)
-{
-    pthread_mutex_lock(&client->loop.mutex);
-    uint64_t kept = client->cleanups_started - client->cleanups_finished;
-    pthread_mutex_unlock(&client->loop.mutex);
-    return kept;
-}
 
 /* How many calls wait for a connection of the client's pool. */
 static inline size_t wait_for_connection(dlock_client *client)

@@ -3,84 +3,38 @@
  * What can come between two steps of the engine for ZooKeeper: a new connection, another session, a
  * login, a look-up. Functions of its client library are wrapped, so that it comes there.
  */
-#include "background.h"
+#include "cleanups.h"
 #include "must.h"
-#include "proxy.h"
 #include "record.h"
 #include "server.h"
 #include "started.h"
-#include "dlock_zookeeper.h"
-#include "zookeeper_engine.h"
-#include "zookeeper_server.h"
+#include "zk_session.h"
+#include "zookeeper_stage.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#define LOCK "lock:a"
-#define IDENTITY "/dlock/identity"
+#define IDENTITY_AT "/dlock/identity"
 
-static struct zookeeper *zookeeper;
 static struct proxy *proxy;
 
-static int set_up(void **state)
+static int begin(void **state)
 {
-    (void)state;
-    zookeeper = zookeeper_start();
-    proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
+    set_up(state);
+    proxy = proxy_to(zookeeper);
     return 0;
 }
 
-static int tear_down(void **state)
+static int end(void **state)
 {
-    (void)state;
     proxy_free(proxy);
-    zookeeper_free(zookeeper);
-    return 0;
+    return tear_down(state);
 }
 
-/* login: "" or "user:password@"; path: "" or "/path". */
-static dlock_client *client_with(const char *login, const char *path, struct dlock_options options)
+static dlock_client *client_near(void)
 {
-    char url[128];
-    snprintf(url, sizeof url, "zk://%s127.0.0.1%s%s?tick_ms=%d", login,
-             strrchr(proxy_url(proxy), ':'), path, ZOOKEEPER_TICK_MS);
-    if (options.ttl_ms == 0)
-        options.ttl_ms = 30000;
-    options.engine = dlock_zookeeper();
-    return client_of(url, options);
-}
-
-static dlock_client *client_here(void)
-{
-    return client_with("", "", (struct dlock_options){0});
-}
-
-static dlock *lock_named(dlock_client *client, const char *name)
-{
-    dlock *lock;
-    assert_status(dlock_open(client, NULL, name, &lock), OK);
-    return lock;
-}
-
-static dlock *lock_at(dlock_client *client)
-{
-    return lock_named(client, LOCK);
-}
-
-static void leave(dlock_client *client, dlock *lock)
-{
-    dlock_close(lock);
-    dlock_client_close(client);
-}
-
-static bool is_free(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return !holder.held;
+    return client_behind(proxy, (struct dlock_options){0});
 }
 
 /* ---- A new connection between two requests that were sent together --------------------------- */
@@ -156,9 +110,15 @@ WRAPPED(int, zoo_async, zhandle_t *handle, const char *path, string_completion_t
     return __real_zoo_async(handle, path, then, data);
 }
 
+/* It ends before the next read, as at its servers' own time. NULL: none. */
+static zhandle_t *_Atomic ends_before_read;
+
 WRAPPED(int, zoo_aget, zhandle_t *handle, const char *path, int watch, data_completion_t then,
         const void *data)
 {
+    zhandle_t *earlier = atomic_exchange(&ends_before_read, NULL);
+    if (earlier != NULL)
+        must(zookeeper_close(earlier) == ZOK);
     comes_second();
     return __real_zoo_aget(handle, path, watch, then, data);
 }
@@ -174,11 +134,11 @@ WRAPPED(int, zoo_aget_children, zhandle_t *handle, const char *path, int watch,
  * made. */
 static void a_create_is_torn_from_its_list(enum proxy_act act)
 {
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there are a connection and a queue */
     assert_status(dlock_release(hold, NULL), OK);
-    tear_at("-", LOCK, act);
+    tear_at("-", QUEUE, act);
     hold = acquired(lock);
     assert_true(has_torn());
     assert_status(dlock_release(hold, NULL), OK);
@@ -202,11 +162,11 @@ static void a_create_is_answered_to_nobody_before_its_list(void **state)
 static void a_sync_is_lost_before_its_list(void **state)
 {
     (void)state;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     assert_true(is_free(lock));
     syncs = 0;
-    tear_at(LOCK, LOCK, PROXY_CUT_REQUEST);
+    tear_at(QUEUE, QUEUE, PROXY_CUT_REQUEST);
     assert_true(is_free(lock));
     assert_true(has_torn());
     assert_int_equal(syncs, 2);
@@ -217,7 +177,7 @@ static void a_sync_is_lost_before_its_list(void **state)
 static void a_path_is_lost_before_its_queue(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "/fresh", (struct dlock_options){0});
+    dlock_client *client = client_with(proxy, "", "/fresh", (struct dlock_options){0});
     dlock *lock = lock_at(client);
     tear_at("/fresh/locks", "/fresh/locks", PROXY_CUT_REQUEST);
     dlock_hold *hold = acquired(lock);
@@ -229,7 +189,7 @@ static void a_path_is_lost_before_its_queue(void **state)
 static void an_identity_is_lost_before_it_is_read(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "/nameless", (struct dlock_options){0});
+    dlock_client *client = client_with(proxy, "", "/nameless", (struct dlock_options){0});
     dlock *lock = lock_at(client);
     tear_at("/nameless/identity", "/nameless/identity", PROXY_CUT_REQUEST);
     dlock_hold *hold = wanted(lock, (struct dlock_want){.identity = true});
@@ -244,11 +204,11 @@ static void an_identity_is_lost_before_it_is_read(void **state)
 static void a_create_is_late(void **state)
 {
     (void)state;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
-    proxy_plan(proxy, PROXY_DELAY_REQUEST, LOCK, NULL, 0);
+    proxy_plan(proxy, PROXY_DELAY_REQUEST, QUEUE, NULL, 0);
     hold = acquired(lock);
     assert_true(proxy_done(proxy));
     assert_status(dlock_release(hold, NULL), OK);
@@ -271,7 +231,7 @@ static void a_reply_is_to_another_request(void **state)
 {
     (void)state;
     char name[48];
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -294,30 +254,17 @@ static void is_over(int rc, const struct Stat *stat, const void *data)
     atomic_store((_Atomic int *)(uintptr_t)data, rc == ZOK ? 1 : -1);
 }
 
-static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
-{
-    (void)handle, (void)type, (void)state, (void)path, (void)context;
-}
-
 static void is_done(int rc, const void *data)
 {
     is_over(rc, NULL, data);
 }
 
-static zhandle_t *zookeeper_here(void)
-{
-    zhandle_t *handle =
-        zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, PATIENCE_MS, NULL, NULL, 0);
-    assert_non_null(handle);
-    return handle;
-}
-
 static void set_identity(const char *value)
 {
     _Atomic int over = 0;
-    zhandle_t *handle = zookeeper_here();
+    zhandle_t *handle = zookeeper_here(NULL);
     assert_int_equal(
-        zoo_aset(handle, IDENTITY, value, (int)strlen(value), -1, is_over, (void *)&over), ZOK);
+        zoo_aset(handle, IDENTITY_AT, value, (int)strlen(value), -1, is_over, (void *)&over), ZOK);
     eventually(atomic_load(&over) != 0);
     assert_int_equal(atomic_load(&over), 1);
     assert_int_equal(zookeeper_close(handle), ZOK);
@@ -327,8 +274,8 @@ static void set_identity(const char *value)
 static void who_is_refused_leaves(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
-    dlock_client *other = client_here();
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *other = client_near();
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = wanted(others, (struct dlock_want){.identity = true});
     assert_status(dlock_release(hold, NULL), OK);
@@ -345,10 +292,37 @@ static void who_is_refused_leaves(void **state)
 
 static _Atomic int deletes, writes;
 
+/* The answer to the next delete comes between two attempts of what asked for it: too late for the
+ * first one, and before the second. */
+static struct {
+    _Atomic enum { LATE_NONE, LATE_WANTED, LATE_SENT, LATE_DUE, LATE_OVER } state;
+    void_completion_t then;
+} late_delete;
+
+static void is_deleted_late(int rc, const void *data)
+{
+    eventually(atomic_load(&late_delete.state) == LATE_DUE);
+    late_delete.then(rc, data);
+    atomic_store(&late_delete.state, LATE_OVER);
+}
+
+WRAPPED(int64_t, queued_pause_ms, struct dlock_client *client)
+{
+    int sent = LATE_SENT;
+    if (atomic_compare_exchange_strong(&late_delete.state, &sent, LATE_DUE))
+        eventually(atomic_load(&late_delete.state) == LATE_OVER);
+    return __real_queued_pause_ms(client);
+}
+
 WRAPPED(int, zoo_adelete, zhandle_t *handle, const char *path, int version, void_completion_t then,
         const void *data)
 {
     atomic_fetch_add(&deletes, 1);
+    if (atomic_load(&late_delete.state) == LATE_WANTED) {
+        late_delete.then = then;
+        then = is_deleted_late;
+        atomic_store(&late_delete.state, LATE_SENT);
+    }
     return __real_zoo_adelete(handle, path, version, then, data);
 }
 
@@ -364,7 +338,7 @@ static void allow(const char *path, int32_t what)
     _Atomic int over = 0;
     struct ACL acl = {.perms = what, .id = ZOO_ANYONE_ID_UNSAFE};
     struct ACL_vector access = {.count = 1, .data = &acl};
-    zhandle_t *handle = zookeeper_here();
+    zhandle_t *handle = zookeeper_here(NULL);
     assert_int_equal(zoo_aset_acl(handle, path, -1, &access, is_done, (void *)&over), ZOK);
     eventually(atomic_load(&over) != 0);
     assert_int_equal(atomic_load(&over), 1);
@@ -375,7 +349,7 @@ static void allow(const char *path, int32_t what)
 static void who_may_not_leave_asks_seldom(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_named(client, "kept");
     dlock_hold *hold = acquired(lock);
     allow("/dlock/locks/kept", ZOO_PERM_ALL & ~ZOO_PERM_DELETE);
@@ -390,6 +364,56 @@ static void who_may_not_leave_asks_seldom(void **state)
     allow("/dlock/locks/kept", ZOO_PERM_ALL);
     eventually(is_free(lock));
     leave(client, lock);
+}
+
+/* ---- A node of an earlier session ------------------------------------------------------------ */
+
+/* The client finds it by its owner's name, and it ends before the client reads whose it is. Then
+ * the client looks for its own one: another one would be behind that. */
+static void an_earlier_one_ends_before_it_is_read(void **state)
+{
+    (void)state;
+    dlock_hold *hold;
+    dlock_client *client = client_near();
+    dlock *lock = lock_at(client);
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
+    lose_reply(proxy, client);
+    atomic_store(&ends_before_read, earlier);
+    assert_status(tried(lock, &hold), OK);
+    assert_true(proxy_done(proxy));
+    assert_null(atomic_load(&ends_before_read));
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_true(is_free(lock));
+    leave(client, lock);
+}
+
+/* A client that leaves has deleted it, and is told too late. It still has a node of its own. */
+static void an_earlier_one_is_deleted_late(void **state)
+{
+    (void)state;
+    struct started once = {0};
+    dlock_client *client = client_behind(
+        proxy, (struct dlock_options){.connect_timeout_ms = 1000, .command_timeout_ms = 500});
+    dlock_client *other = client_near();
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    int number = next_owner(lock);
+    dlock_hold *theirs = acquired(others);
+    zhandle_t *earlier = earlier_session(dlock_client_id(client), number);
+    lose_reply(proxy, client);
+    atomic_store(&late_delete.state, LATE_WANTED);
+    start(lock, (struct dlock_want){0}, &once);
+    started_answered(&once);
+    assert_int_not_equal(once.status, DLOCK_OK);
+    assert_true(proxy_done(proxy));
+    eventually(atomic_load(&late_delete.state) == LATE_OVER);
+    eventually(kept_in_the_background(client) == 0);
+    assert_status(dlock_release(theirs, NULL), OK);
+    assert_status(tried(others, &theirs), OK); /* nothing of the other client is before it */
+    assert_status(dlock_release(theirs, NULL), OK);
+    atomic_store(&late_delete.state, LATE_NONE);
+    assert_int_equal(zookeeper_close(earlier), ZOK);
+    leave(client, lock);
+    leave(other, others);
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
@@ -413,8 +437,8 @@ static void a_login_comes_before_all_requests(void **state)
 {
     (void)state;
     dlock_hold *none;
-    dlock_client *client = client_with("ann:secret@", "/ann", (struct dlock_options){0});
-    dlock_client *other = client_with("", "/ann", (struct dlock_options){0});
+    dlock_client *client = client_with(proxy, "ann:secret@", "/ann", (struct dlock_options){0});
+    dlock_client *other = client_with(proxy, "", "/ann", (struct dlock_options){0});
     late = client;
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(lock);
@@ -441,7 +465,7 @@ static void no_thread_is_left(void **state)
 {
     (void)state;
     dlock_hold *hold;
-    dlock_client *client = client_with("", "", (struct dlock_options){.connect_timeout_ms = 100});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.connect_timeout_ms = 100});
     dlock *lock = lock_at(client);
     atomic_store(&inits, 0);
     atomic_store(&threads_left, 3); /* the engine's two, and one */
@@ -465,7 +489,7 @@ static void a_login_is_refused(void **state)
 {
     (void)state;
     dlock_client *client =
-        client_with("ann:secret@", "/ann",
+        client_with(proxy, "ann:secret@", "/ann",
                     (struct dlock_options){.connect_timeout_ms = 100, .command_timeout_ms = 100});
     dlock *lock = lock_at(client);
     eventually(says_that_it_was_refused(lock));
@@ -493,7 +517,7 @@ WRAPPED(const clientid_t *, zoo_client_id, zhandle_t *handle)
 static void a_session_that_is_given_up_connects(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 1000});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     atomic_store(&gives_up, ASKED_FOR);
@@ -507,6 +531,70 @@ static void a_session_that_is_given_up_connects(void **state)
     leave(client, lock);
 }
 
+/* The thread of a client that keeps the time is slow: it was woken, and others take the mutex
+ * before it does. */
+static pthread_t slow_thread;
+static _Atomic enum { NOT_SLOW, SLOW, WOKEN_SLOWLY } slow;
+
+static void come_late(pthread_mutex_t *mutex)
+{
+    if (atomic_load(&slow) == NOT_SLOW || !pthread_equal(pthread_self(), slow_thread))
+        return;
+    pthread_mutex_unlock(mutex);
+    atomic_store(&slow, WOKEN_SLOWLY);
+    eventually(atomic_load(&slow) == NOT_SLOW);
+    pthread_mutex_lock(mutex);
+}
+
+WRAPPED(int, pthread_cond_wait, pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+    int rc = __real_pthread_cond_wait(cond, mutex);
+    come_late(mutex);
+    return rc;
+}
+
+WRAPPED(int, pthread_cond_timedwait, pthread_cond_t *cond, pthread_mutex_t *mutex,
+        const struct timespec *until)
+{
+    int rc = __real_pthread_cond_timedwait(cond, mutex, until);
+    come_late(mutex);
+    return rc;
+}
+
+/* Whether the client's handle is there only to end a session that was given up. */
+static bool ends_session(dlock_client *client)
+{
+    struct zk_session *zk = zk_of(session_of(client));
+    pthread_mutex_lock(&zk->base.mutex);
+    bool ends = zk->ending && zk->handle != NULL;
+    pthread_mutex_unlock(&zk->base.mutex);
+    return ends;
+}
+
+/* The thread that opens sessions hears that this is connected, although the one that keeps the time
+ * has been woken before, and has not looked yet. */
+static void a_session_that_was_given_up_is_ended(void **state)
+{
+    (void)state;
+    struct started next = {0};
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    zookeeper_pause(zookeeper);
+    eventually(ends_session(client));
+    slow_thread = zk_of(session_of(client))->threads[0];
+    atomic_store(&slow, SLOW);
+    start(lock, waiting(2 * PATIENCE_MS), &next);
+    eventually(atomic_load(&slow) == WOKEN_SLOWLY);
+    zookeeper_resume(zookeeper);
+    eventually(!ends_session(client));
+    atomic_store(&slow, NOT_SLOW);
+    started_answered(&next);
+    assert_int_equal(next.status, DLOCK_OK);
+    assert_status(dlock_release(next.hold, NULL), OK);
+    leave(client, lock);
+}
+
 /* Small enough to work with: ZooKeeper's client sends all watches anew in one request. */
 static void its_watches_are_too_many(void **state)
 {
@@ -514,15 +602,10 @@ static void its_watches_are_too_many(void **state)
     enum { WAITERS = 60 };
     _Atomic int over = 0;
     struct zookeeper *small = zookeeper_start_with("-Djute.maxbuffer=2048");
-    struct proxy *link = proxy_start_to(atoi(strrchr(zookeeper_hosts(small), ':') + 1));
-    struct dlock_options options = {
-        .ttl_ms = 1000, .contenders = WAITERS, .engine = dlock_zookeeper()};
-    char url[64];
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(link), ':'),
-             ZOOKEEPER_TICK_MS);
-    dlock_client *client = client_of(url, options);
-    options.ttl_ms = 30000;
-    dlock_client *other = client_of(zookeeper_url(small), options);
+    struct proxy *link = proxy_to(small);
+    dlock_client *client =
+        client_behind(link, (struct dlock_options){.ttl_ms = 1000, .contenders = WAITERS});
+    dlock_client *other = client_at(zookeeper_url(small), (struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(others);
     struct started *crowd = crowd_new(WAITERS, true, &over);
@@ -558,7 +641,7 @@ WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
 static void the_first_proof_after_a_pause(void **state)
 {
     (void)state;
-    dlock_client *client = client_with("", "", (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -615,7 +698,7 @@ static bool nobody_is_looked_up(dlock *lock)
 static void a_session_that_lives_looks_up_no_host(void **state)
 {
     (void)state;
-    dlock_client *client = client_here();
+    dlock_client *client = client_near();
     dlock *lock = lock_at(client);
     eventually(nobody_is_looked_up(lock));
     for (int i = 0; i < 5; i++)
@@ -630,8 +713,7 @@ static void an_address_in_brackets(void **state)
     char url[64];
     snprintf(url, sizeof url, "zk://[::1]%s?tick_ms=%d", strrchr(zookeeper_hosts(zookeeper), ':'),
              ZOOKEEPER_TICK_MS);
-    dlock_client *client =
-        client_of(url, (struct dlock_options){.ttl_ms = 30000, .engine = dlock_zookeeper()});
+    dlock_client *client = client_at(url, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -659,7 +741,7 @@ static void a_name_is_the_same_in_each_locale(void **state)
 {
     (void)state;
     dlock_hold *none;
-    dlock_client *client = client_here(), *other = client_here();
+    dlock_client *client = client_near(), *other = client_near();
     dlock *lock = lock_named(client, "caf\xe9");
     in_latin_1 = true;
     dlock *others = lock_named(other, "caf\xe9");
@@ -671,7 +753,8 @@ static void a_name_is_the_same_in_each_locale(void **state)
     leave(client, lock);
 }
 
-int main(void)
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_create_is_lost_before_its_list),
@@ -681,17 +764,22 @@ int main(void)
         cmocka_unit_test(an_identity_is_lost_before_it_is_read),
         cmocka_unit_test(a_create_is_late),
         cmocka_unit_test(a_reply_is_to_another_request),
+        cmocka_unit_test(an_earlier_one_ends_before_it_is_read),
+        cmocka_unit_test(an_earlier_one_is_deleted_late),
         cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
         cmocka_unit_test(no_thread_is_left),
         cmocka_unit_test(a_session_that_is_given_up_connects),
+        cmocka_unit_test(a_session_that_was_given_up_is_ended),
         cmocka_unit_test(its_watches_are_too_many),
         cmocka_unit_test(the_first_proof_after_a_pause),
         cmocka_unit_test(a_session_that_lives_looks_up_no_host),
         cmocka_unit_test(an_address_in_brackets),
         cmocka_unit_test(a_name_is_the_same_in_each_locale),
     };
-    return cmocka_run_group_tests_name("zookeeper_between", tests, set_up, tear_down);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("zookeeper_between", tests, begin, end);
 }

@@ -2,152 +2,10 @@
  *
  * A seam: the library's core with an engine that is not Redis', on a real ZooKeeper.
  */
-#include "background.h"
-#include "child.h"
-#include "must.h"
-#include "proxy.h"
-#include "record.h"
+#include "zookeeper_stage.h"
 #include "server.h"
-#include "started.h"
-#include "validate.h"
-#include "dlock_zookeeper.h"
-#include "zookeeper_engine.h"
-#include "zookeeper_server.h"
 
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define LOCK "lock:{a/b}"
-
-static struct zookeeper *zookeeper;
-
-static int set_up(void **state)
-{
-    (void)state;
-    zookeeper = zookeeper_start();
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    zookeeper_free(zookeeper);
-    return 0;
-}
-
-static dlock_client *client_at(const char *url, struct dlock_options options)
-{
-    if (options.ttl_ms == 0)
-        options.ttl_ms = 30000;
-    options.engine = dlock_zookeeper();
-    return client_of(url, options);
-}
-
-static dlock_client *client_here(struct dlock_options options)
-{
-    return client_at(zookeeper_url(zookeeper), options);
-}
-
-static dlock *lock_at(dlock_client *client)
-{
-    dlock *lock;
-    assert_status(dlock_open(client, NULL, LOCK, &lock), OK);
-    return lock;
-}
-
-static void leave(dlock_client *client, dlock *lock)
-{
-    dlock_close(lock);
-    dlock_client_close(client);
-}
-
-static bool is_free(dlock *lock)
-{
-    struct dlock_holder holder = {.size = sizeof holder};
-    assert_status(dlock_inspect(lock, &holder), OK);
-    return !holder.held;
-}
-
-/* ---- The oracle, and the calls --------------------------------------------------------------- */
-
-static void under_the_oracle(void **state)
-{
-    (void)state;
-    const char *servers[] = {zookeeper_url(zookeeper), NULL};
-    assert_true(oracle_agrees(&(struct oracle){.rung = "zookeeper",
-                                               .engine = dlock_zookeeper(),
-                                               .servers = servers,
-                                               .expected = HOLDS,
-                                               .processes = 3,
-                                               .threads = 4,
-                                               .rounds = 15}));
-}
-
-static void started_calls(void **state)
-{
-    (void)state;
-    _Atomic int over = 0;
-    dlock_client *client = client_here((struct dlock_options){0});
-    dlock *lock = lock_at(client);
-    struct started *crowd = crowd_new(100, true, &over);
-    for (size_t i = 0; i < 100; i++)
-        start(lock, waiting(60000), &crowd[i]);
-    eventually(atomic_load(&over) == 100);
-    crowd_answered(crowd, 100, DLOCK_OK);
-    free(crowd);
-    assert_true(is_free(lock));
-    leave(client, lock);
-}
-
-/* They are told in time, and leave the queue. */
-static void in_vain_and_cancelled(void **state)
-{
-    (void)state;
-    dlock_client *client = client_here((struct dlock_options){0});
-    dlock *lock = lock_at(client);
-    dlock_hold *hold = acquired(lock), *none = NULL;
-    dlock_cancel *cancel = dlock_cancel_new();
-    struct started in_vain = {0}, cancelled = {0}, once_only = {0}, released = {0};
-    start(lock, waiting(100), &in_vain);
-    start(lock, (struct dlock_want){.wait_ms = -1, .cancel = cancel}, &cancelled);
-    start(lock, (struct dlock_want){0}, &once_only);
-    assert_status(tried(lock, &none), BUSY);
-    dlock_cancel_now(cancel);
-    started_answered(&in_vain);
-    started_answered(&cancelled);
-    started_answered(&once_only);
-    assert_int_equal(in_vain.status, DLOCK_TIMED_OUT);
-    assert_int_equal(cancelled.status, DLOCK_CANCELLED);
-    assert_int_equal(once_only.status, DLOCK_BUSY);
-    start_release(hold, NULL, &released);
-    started_answered(&released);
-    assert_int_equal(released.status, DLOCK_OK);
-    eventually(kept_in_the_background(client) == 0);
-    assert_true(is_free(lock));
-    dlock_cancel_free(cancel);
-    leave(client, lock);
-}
-
-/* The token is ZooKeeper's own number of the change that made the node. */
-static void tokens_grow(void **state)
-{
-    (void)state;
-    uint64_t last = 0;
-    dlock_client *client = client_here((struct dlock_options){0});
-    dlock *lock = lock_at(client);
-    for (int i = 0; i < 3; i++) {
-        dlock_hold *hold = acquired(lock);
-        assert_true(dlock_token(hold) > last);
-        last = dlock_token(hold);
-        assert_status(dlock_extend(hold), OK);
-        assert_status(dlock_release(hold, NULL), OK);
-    }
-    leave(client, lock);
-}
+#include "alike.h"
 
 /* ---- Sentences ------------------------------------------------------------------------------- */
 
@@ -196,113 +54,10 @@ static void what_is_wrong_is_said(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-/* A process that holds until it hears that its hold is lost. */
-struct holder {
-    const char *url;
-    int64_t ttl_ms;
-    clientid_t session;
-    _Atomic bool holds;
-};
-
-static int hold(void *arg)
+static void note_session(struct holder *holder, dlock_client *client)
 {
-    struct holder *holder = arg;
-    const char *servers[] = {holder->url};
-    struct record *record = record_new();
-    struct dlock_options options = {.size = sizeof options,
-                                    .engine = dlock_zookeeper(),
-                                    .servers = servers,
-                                    .server_count = 1,
-                                    .ttl_ms = holder->ttl_ms,
-                                    .on_event = record_event,
-                                    .on_event_arg = record};
-    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
-    dlock_client *client;
-    dlock *lock;
-    dlock_hold *mine;
-    must(dlock_client_open(&options, &client) == DLOCK_OK);
-    must(dlock_open(client, NULL, LOCK, &lock) == DLOCK_OK);
-    must(dlock_acquire(lock, NULL, &mine) == DLOCK_OK);
-    holder->session = zookeeper_session(client);
-    atomic_store(&holder->holds, true);
-    eventually(record_count(record, "LOST #1") == 1);
-    must(!dlock_valid(mine));
-    must(dlock_release(mine, NULL) == DLOCK_LOST);
-    must(dlock_acquire(lock, &want, &mine) == DLOCK_OK); /* in another session */
-    must(dlock_release(mine, NULL) == DLOCK_OK);
-    dlock_close(lock);
-    dlock_client_close(client);
-    record_free(record);
-    return 0;
-}
-
-static pid_t holder_start(struct holder **made, int64_t ttl_ms)
-{
-    struct holder *holder =
-        mmap(NULL, sizeof *holder, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(holder != MAP_FAILED);
-    holder->url = zookeeper_url(zookeeper);
-    holder->ttl_ms = ttl_ms;
-    pid_t pid = child_start(hold, holder);
-    eventually(atomic_load(&holder->holds));
-    *made = holder;
-    return pid;
-}
-
-static void stop_process(pid_t pid)
-{
-    int status = 0;
-    kill(pid, SIGSTOP);
-    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
-    assert_true(WIFSTOPPED(status));
-}
-
-/* Another has the lock once the session is over, not before. */
-static void its_holder_dies(void **state)
-{
-    (void)state;
-    struct holder *holder;
-    pid_t pid = holder_start(&holder, 1000);
-    dlock_client *client = client_here((struct dlock_options){0});
-    dlock *lock = lock_at(client);
-    dlock_hold *none;
-    assert_status(tried(lock, &none), BUSY);
-    assert_says(dlock_error(), "held by '");
-    long_pause(1500); /* the session lives as long as its process */
-    assert_status(tried(lock, &none), BUSY);
-    struct started next = {0};
-    start(lock, waiting(60000), &next);
-    kill(pid, SIGKILL);
-    assert_int_equal(child_wait(pid), 128 + SIGKILL);
-    started_answered(&next);
-    assert_int_equal(next.status, DLOCK_OK);
-    assert_status(dlock_release(next.hold, NULL), OK);
-    leave(client, lock);
-    munmap(holder, sizeof *holder);
-}
-
-/* The process sleeps until another has the lock, and is told when it wakes. */
-static void its_holder_is_frozen(void **state)
-{
-    (void)state;
-    struct holder *holder;
-    pid_t pid = holder_start(&holder, 500);
-    dlock_client *client = client_here((struct dlock_options){0});
-    dlock *lock = lock_at(client);
-    stop_process(pid);
-    dlock_hold *next = acquired(lock);
-    kill(pid, SIGCONT);
-    assert_status(dlock_release(next, NULL), OK);
-    assert_int_equal(child_wait(pid), 0);
-    leave(client, lock);
-    munmap(holder, sizeof *holder);
-}
-
-static void ignore_event(zhandle_t *handle, int type, int state, const char *path, void *context)
-{
-    (void)handle, (void)type, (void)path;
-    if (state == ZOO_CONNECTED_STATE)
-        atomic_store((_Atomic bool *)context, true);
+    const clientid_t session = zookeeper_session(client);
+    memcpy(holder->noted, &session, sizeof session);
 }
 
 /* Another handle takes the session over, and closes it: its holder is told although its time is not
@@ -311,30 +66,15 @@ static void its_session_ends(void **state)
 {
     (void)state;
     struct holder *holder;
-    _Atomic bool connected = false;
-    pid_t pid = holder_start(&holder, 2 * PATIENCE_MS);
+    clientid_t session;
+    pid_t pid = holder_start(&holder, 2 * PATIENCE_MS, note_session);
     stop_process(pid);
-    zhandle_t *other = zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, 2 * PATIENCE_MS,
-                                      &holder->session, &connected, 0);
-    assert_non_null(other);
-    eventually(atomic_load(&connected));
+    memcpy(&session, holder->noted, sizeof session);
+    zhandle_t *other = zookeeper_here(&session);
     assert_int_equal(zookeeper_close(other), ZOK);
     kill(pid, SIGCONT);
     assert_int_equal(child_wait(pid), 0);
     munmap(holder, sizeof *holder);
-}
-
-/* A hold outlives its time to live as long as its node can be written to. */
-static void holds_are_given_time(void **state)
-{
-    (void)state;
-    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
-    dlock *lock = lock_at(client);
-    dlock_hold *hold = acquired(lock);
-    long_pause(2500);
-    assert_true(dlock_valid(hold));
-    assert_status(dlock_release(hold, NULL), OK);
-    leave(client, lock);
 }
 
 /* The server is frozen, and nobody says that the session has expired: the client counts itself. */
@@ -375,15 +115,6 @@ static void its_server_restarts(void **state)
     record_free(record);
 }
 
-static dlock_hold *identified(dlock *lock, char identity[96])
-{
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .identity = true};
-    dlock_hold *hold;
-    assert_status(dlock_acquire(lock, &want, &hold), OK);
-    snprintf(identity, 96, "%s", dlock_identity(hold));
-    return hold;
-}
-
 /* The server refuses the client, which has seen more than it has, and says nothing of its session.
  * The same client makes the identity anew. */
 static void its_server_loses_its_data(void **state)
@@ -409,75 +140,14 @@ static void its_server_loses_its_data(void **state)
     leave(client, lock);
 }
 
-/* ---- Ends without a release ------------------------------------------------------------------ */
-
-/* The session lives on, and the node has to go all the same. */
-static void nobody_releases(void **state)
-{
-    (void)state;
-    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
-    dlock *lock = lock_at(client);
-    dlock_hold *hold = acquired(lock);
-    assert_status(dlock_abandon(hold), OK);
-    hold = acquired(lock);
-    assert_status(dlock_release(hold, NULL), OK);
-    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .hold_max_ms = 200};
-    dlock_hold *brief;
-    assert_status(dlock_acquire(lock, &want, &brief), OK);
-    hold = acquired(lock);
-    assert_false(dlock_valid(brief));
-    assert_status(dlock_release(brief, NULL), LOST);
-    assert_true(dlock_valid(hold));
-    assert_status(dlock_release(hold, NULL), OK);
-    leave(client, lock);
-}
-
-static void it_is_broken(void **state)
-{
-    (void)state;
-    struct record *record = record_new();
-    struct dlock_holder holder = {.size = sizeof holder};
-    dlock_client *client = client_here(
-        (struct dlock_options){.ttl_ms = 1000, .on_event = record_event, .on_event_arg = record});
-    dlock_client *other = client_here((struct dlock_options){0});
-    dlock *lock = lock_at(client), *others = lock_at(other);
-    dlock_hold *hold = acquired(lock);
-    assert_status(dlock_break(others, &holder), OK);
-    assert_string_equal(holder.owner, dlock_owner(hold));
-    eventually(record_count(record, "the lock no longer belongs to this owner") == 1);
-    assert_status(dlock_release(hold, NULL), LOST);
-    assert_true(is_free(others));
-    leave(client, lock);
-    leave(other, others);
-    record_free(record);
-}
-
 /* ---- Lost replies ---------------------------------------------------------------------------- */
-
-/* A client, and the proxy that it asks. */
-static dlock_client *client_behind(struct proxy **proxy)
-{
-    char url[64];
-    *proxy = proxy_start_to(atoi(strrchr(zookeeper_hosts(zookeeper), ':') + 1));
-    snprintf(url, sizeof url, "zk://127.0.0.1%s?tick_ms=%d", strrchr(proxy_url(*proxy), ':'),
-             ZOOKEEPER_TICK_MS);
-    return client_at(url, (struct dlock_options){0});
-}
-
-/* The reply to the next request about one of the client's places is lost. */
-static void lose_reply(struct proxy *proxy, dlock_client *client)
-{
-    char place[48];
-    snprintf(place, sizeof place, "%s:", dlock_client_id(client));
-    proxy_plan(proxy, PROXY_CUT_REPLY, place, NULL, 0);
-}
 
 /* The node that a lost reply told of is found again: there is no second one in the way. */
 static void a_reply_is_lost(void **state)
 {
     (void)state;
-    struct proxy *proxy;
-    dlock_client *client = client_behind(&proxy);
+    struct proxy *proxy = proxy_to(zookeeper);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock); /* now there is a connection, and a queue */
     assert_status(dlock_release(hold, NULL), OK);
@@ -490,33 +160,6 @@ static void a_reply_is_lost(void **state)
     assert_true(is_free(lock));
     leave(client, lock);
     proxy_free(proxy);
-}
-
-/* The number of the owner that acquires next. */
-static int next_owner(dlock *lock)
-{
-    dlock_hold *hold = acquired(lock);
-    int number = atoi(strrchr(dlock_owner(hold), ':') + 1);
-    assert_status(dlock_release(hold, NULL), OK);
-    return number + 1;
-}
-
-/* Another session makes a node of that owner: as the client's own earlier session did, if it was
- * given up when it had no connection, and the servers still keep it. */
-static zhandle_t *earlier_session(const char *client_id, int number)
-{
-    char path[128];
-    static _Atomic bool connected; /* the handle outlives this call */
-    atomic_store(&connected, false);
-    snprintf(path, sizeof path, "/dlock/locks/lock:{a%%2Fb}/%s:%d-", client_id, number);
-    zhandle_t *handle = zookeeper_init(zookeeper_hosts(zookeeper), ignore_event, 2 * PATIENCE_MS,
-                                       NULL, &connected, 0);
-    assert_non_null(handle);
-    eventually(atomic_load(&connected));
-    assert_int_equal(
-        zoo_create(handle, path, "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL_SEQUENTIAL, NULL, 0),
-        ZOK);
-    return handle;
 }
 
 /* Its node holds nothing, and does not keep the client waiting: it is deleted. */
@@ -537,8 +180,8 @@ static void an_earlier_session_lives(void **state)
 static void an_earlier_one_is_found(void **state)
 {
     (void)state;
-    struct proxy *proxy;
-    dlock_client *client = client_behind(&proxy);
+    struct proxy *proxy = proxy_to(zookeeper);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *lock = lock_at(client);
     zhandle_t *earlier = earlier_session(dlock_client_id(client), next_owner(lock));
     lose_reply(proxy, client);
@@ -556,8 +199,8 @@ static void an_earlier_one_is_found_in_vain(void **state)
 {
     (void)state;
     dlock_hold *none;
-    struct proxy *proxy;
-    dlock_client *client = client_behind(&proxy);
+    struct proxy *proxy = proxy_to(zookeeper);
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock_client *other = client_here((struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     int number = next_owner(lock);
@@ -566,6 +209,7 @@ static void an_earlier_one_is_found_in_vain(void **state)
     lose_reply(proxy, client);
     assert_status(tried(lock, &none), BUSY);
     assert_true(proxy_done(proxy));
+    eventually(kept_in_the_background(client) == 0);
     assert_int_equal(zookeeper_close(earlier), ZOK);
     assert_status(dlock_release(theirs, NULL), OK);
     theirs = acquired(others); /* nothing of the other client is before it */
