@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Places in ZooKeeper's queue that are seldom as they should be: an owner's second one, ones whose
+ * numbers are used up, one that is never proven, and the place of a hold that was extended. The
+ * client's own session makes the nodes.
+ */
+#include "child.h"
+#include "started.h"
+#include "zk_session.h"
+#include "zookeeper_stage.h"
+
+#include <unistd.h>
+
+#define USED_UP "2147483647" /* the number that servers give again and again */
+
+static struct zk_session *inside(dlock_client *client)
+{
+    return zk_of(session_of(client));
+}
+
+/* The place of the lock's owner, of whom there is one. The session's mutex is held from here to
+ * let_go. */
+static struct place *take_place(dlock_client *client, dlock *lock)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    const struct queue *queue = lock->engine_state;
+    return LIST_FIRST(&queue->places);
+}
+
+static void let_go(dlock_client *client)
+{
+    session_unlock(&inside(client)->base);
+}
+
+static bool waits(dlock_client *client, dlock *lock)
+{
+    const struct place *place = take_place(client, lock);
+    bool waits = place != NULL && place->before[0] != '\0';
+    let_go(client);
+    return waits;
+}
+
+/* The client's session makes a node of that name, or one with a number behind it. */
+static void make_node(dlock_client *client, const char *node, int flags)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", QUEUE, node);
+    assert_int_equal(zoo_create(inside(client)->handle, path, "", 0, &ZOO_OPEN_ACL_UNSAFE,
+                                ZOO_EPHEMERAL | flags, NULL, 0),
+                     ZOK);
+}
+
+static int nodes(dlock_client *client)
+{
+    struct String_vector found = {0};
+    int rc = zoo_get_children(inside(client)->handle, QUEUE, 0, &found);
+    int count = rc == ZNONODE ? -1 : found.count;
+    assert_true(rc == ZOK || rc == ZNONODE);
+    deallocate_String_vector(&found);
+    return count;
+}
+
+/* As if a server that lagged behind had not had the first one yet. */
+static void an_owner_has_two(void **state)
+{
+    (void)state;
+    char node[NODE_MAX];
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *theirs = acquired(others);
+    struct started once = {0};
+    start(lock, waiting(PATIENCE_MS), &once);
+    eventually(waits(client, lock));
+    snprintf(node, sizeof node, "%s-", take_place(client, lock)->owner);
+    let_go(client);
+    make_node(client, node, ZOO_SEQUENCE);
+    assert_status(dlock_release(theirs, NULL), OK);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_OK);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    eventually(nodes(client) <= 0);
+    leave(client, lock);
+    leave(other, others);
+}
+
+/* Two nodes have the greatest number: none of them is before the other. */
+static void numbers_are_used_up(void **state)
+{
+    (void)state;
+    char node[NODE_MAX];
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *theirs = acquired(others);
+    struct started once = {0};
+    start(lock, waiting(PATIENCE_MS), &once);
+    eventually(waits(client, lock));
+    struct place *place = take_place(client, lock);
+    snprintf(node, sizeof node, "%s-" USED_UP, place->owner);
+    let_go(client);
+    make_node(client, node, 0);
+    place = take_place(client, lock);
+    strcpy(place->node, node);
+    let_go(client);
+    assert_status(dlock_release(theirs, NULL), OK);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_REFUSED);
+    assert_says(once.error, "no number left");
+    eventually(nodes(client) == -1); /* the queue is gone */
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+}
+
+/* The session was proven between the grant and the call that watches the hold: the place has the
+ * time of the grant, until the hold gets more by an extension. */
+static void an_extension_counts_for_the_place(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    struct place *place = take_place(client, lock);
+    int64_t granted_ns = inside(client)->base.granted_ms * NS_PER_MS;
+    place->until_ns = boot_ns() + granted_ns / 10;
+    let_go(client);
+    assert_status(dlock_extend(hold), OK);
+    place = take_place(client, lock);
+    assert_true(place->until_ns >= boot_ns() + dlock_remaining_ms(hold) * NS_PER_MS);
+    let_go(client);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+/* It is being deleted, because nobody seemed to need it: no time is given to its hold. */
+static void an_extension_of_what_is_left(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    take_place(client, lock)->until_ns = 0;
+    session_look(&inside(client)->base);
+    let_go(client);
+    eventually(dlock_extend(hold) == DLOCK_LOST);
+    assert_false(dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+}
+
+static int ask_stats(void *client)
+{
+    struct dlock_stats stats = {.size = sizeof stats};
+    alarm(PATIENCE_MS / 1000);
+    dlock_client_stats(client, &stats);
+    return stats.connects > 0 ? 0 : 1;
+}
+
+/* A thread of the parent may hold any mutex just then. */
+static void a_child_asks_for_the_statistics(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    take_place(client, lock);
+    pid_t child = child_start(ask_stats, client);
+    let_go(client);
+    assert_int_equal(child_wait(child), 0);
+    leave(client, lock);
+}
+
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_owner_has_two),
+        cmocka_unit_test(numbers_are_used_up),
+        cmocka_unit_test(an_extension_counts_for_the_place),
+        cmocka_unit_test(an_extension_of_what_is_left),
+        cmocka_unit_test(a_child_asks_for_the_statistics),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("zookeeper_places", tests, set_up, tear_down);
+}
