@@ -523,7 +523,7 @@ OF_ENSEMBLES = [
      "    delete_others(request, nodes, own);\n", "    if (false)\n        delete_others(request, nodes, own);\n",
      "zookeeper_places", "an_owner_has_two"),
     ("a node whose number is used up holds", ZK_STEPS,
-     "    if (is_used_up(own))\n", "    if (false)\n", "zookeeper_places", "numbers_are_used_up"),
+     "    if (is_used_up(own))\n", "    if (is_used_up(own) && request == NULL)\n", "zookeeper_places", "numbers_are_used_up"),
     ("a place has less time than its hold", "lock/queued/claim.c",
      "    place->until_ns = max_ns(place->until_ns, until_ns);", "    (void)until_ns;",
      "zookeeper_places", "an_extension_counts_for_the_place"),
