@@ -594,7 +594,7 @@ shop_claim_load() {
     need_token
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     [[ -z $SHOP_SENTINEL_PORT ]] || RUN_MASTER=(shop_master)
-    RUN_LIMITS=("-Jresponse_ms=$(shop_response_ms)")
+    RUN_RESPONSE_MS=$(shop_response_ms)
     RUN_KILL=(shop_kill)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history

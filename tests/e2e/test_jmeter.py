@@ -224,6 +224,13 @@ def test_jmeter_waits_longer_than_nginx(place, wait_ms):
     assert place.shop("down").code == 0
 
 
+def test_what_the_user_says_of_jmeters_limit_counts(shop):
+    assert told_to_jmeter(shop, "smoke", "-Jresponse_ms=1234")["response_ms"] == "1234"
+    file = shop.folder / "hasty.properties"
+    file.write_text("stock=5\nthreads=10\nresponse_ms=1234\n")
+    assert "response_ms" not in told_to_jmeter(shop, file)  # -J would count, and not the file
+
+
 def test_every_rung_does_what_the_ladder_says(place):
     """As the load job of the compose file does it: all that is known of the shop is where it is. Written by GET and
     SET, which shows most; with DECR the two that let others in show something else, and one of the others stands for
