@@ -101,6 +101,16 @@ def test_it_may_need_a_connection_for_each_sale(cluster, root):
     assert done.returncode == 1 and "--connections 300 with etcd, which may have a connection for each sale, needs" in done.stderr
 
 
+def test_a_check_is_not_counted_as_a_sale(redis, start, flags):
+    shop = start(redis, *flags)
+    for _ in range(3):
+        assert shop.admin("GET", "/readyz").status == 200
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert shop.ask("POST", "/inventory/phone/sale?reenter=1").status == 200
+    assert shop.metric("lock_acquired_total") == shop.metric("lock_released_total") == 4  # one sale acquired it twice
+    assert shop.metric("lock_checks_total") >= 3
+
+
 # ---- The time to live ----------------------------------------------------------------------------
 
 
