@@ -91,6 +91,26 @@ def test_over_tls(redis, start, tmp_path):
         server.wait()
 
 
+def test_a_login_that_is_refused_is_named(redis, start, tmp_path):
+    """Also by a check whose time is over before the client logs in again."""
+    cluster = Cluster(tmp_path / "etcd")
+    del cluster.nodes[1:]
+    cluster.start()
+    try:
+        for what in ("user", "role"):
+            ask(cluster, f"/v3/auth/{what}/add", name="root", password="right")
+        ask(cluster, "/v3/auth/user/grant", user="root", role="root")
+        ask(cluster, "/v3/auth/enable")
+        shop = start(redis, "--lock", "etcd", "--lock-servers", cluster.url().replace("//", "//root:false@"))
+        wait_until(lambda: shop.logged("lock-server-lost"), "it is refused")
+        for _ in range(3):
+            for reply in (shop.admin("GET", "/readyz"), shop.stock(value=5), shop.sell()):
+                assert reply.status == 503 and "authentication failed" in reply.json["detail"], reply.json
+                assert "away" not in reply.json["detail"] and "connected" not in reply.json["detail"], reply.json
+    finally:
+        cluster.end()
+
+
 def test_it_may_need_a_connection_for_each_sale(cluster, root):
     """Enough descriptors for a lock on Redis are not enough."""
     def lower():
