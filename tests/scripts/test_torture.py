@@ -22,3 +22,14 @@ def test_a_rung_whose_client_cannot_be_built(tmp_path):
     done = run(TORTURE, "--rung", "etcd", env={"PKG_CONFIG_LIBDIR": tmp_path, "LADDER_BUILD": None})
     assert done.returncode == 2 and done.stderr.endswith(
         "the program of --rung etcd cannot be built without libcurl4-openssl-dev: scripts/setup --for etcd installs that\n"), done
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--servers", 3, "--rung", "etcd"], '--servers needs --rung redlock, and --rung is "etcd": leave one of the two out'),
+    (["--servers", 3, "--sentinel"], "--sentinel needs rungs of one server, and redlock has several: leave --sentinel out"),
+    (["--rung", "etcd", "--flawed"], "with --rung etcd only these are allowed: --minutes, --histories"),
+    (["--repeat", 7], "--repeat needs --rung or --servers, to know which history to play"),
+])
+def test_options_that_do_not_fit_together(words, says):
+    done = run(TORTURE, *words)
+    assert done.returncode == 2 and says in done.stderr, done
