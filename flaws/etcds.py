@@ -7,11 +7,11 @@ import json
 import pathlib
 import shutil
 import signal
-import socket
 import threading
 import time
 import urllib.request
 
+from link import Link
 from ports import free_ports
 from redis_server import spawn
 from waiting import wait_until
@@ -35,64 +35,10 @@ def has_socket(pid, inode):
     return False
 
 
-class Relay:
-    """A member's port for the others: each connection of theirs goes on as long as the two are not cut off."""
-
-    def __init__(self, cluster, member):
-        self.cluster, self.member = cluster, member
-        self.listener = socket.create_server(("127.0.0.1", member.relay_port))
-        self.sockets = [self.listener]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            self.sockets.append(near)
-            threading.Thread(target=self.connect, args=(near,), daemon=True).start()
-
-    def connect(self, near):
-        try:
-            link = self.cluster.link(self.source(near), self.member)
-            link.wait()  # it was accepted, and nobody answers
-            far = socket.create_connection(("127.0.0.1", self.member.peer_port))
-        except OSError:
-            near.close()
-            return
-        self.sockets.append(far)
-        for one, other in ((near, far), (far, near)):
-            threading.Thread(target=self.carry, args=(one, other, link), daemon=True).start()
-
-    def source(self, near):
-        """The member whose socket has that port."""
-        for inode in connections(1, near.getpeername()[1]):
-            for member in self.cluster.nodes:
-                if has_socket(member.process.pid, inode):
-                    return member
-        return self.member  # of a process that has ended
-
-    @staticmethod
-    def carry(one, other, link):
-        with contextlib.suppress(OSError):
-            while (read := one.recv(65536)) and link.wait():
-                other.sendall(read)
-        for end in (one, other):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        for end in self.sockets:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-
 class Member:
     def __init__(self, cluster, number, ports, election_ms):
         self.cluster, self.number, self.election_ms = cluster, number, election_ms
-        self.client_port, self.peer_port, self.relay_port = ports
+        self.client_port, self.peer_port, self.link_port = ports
         self.process = None
 
     def start(self):
@@ -108,7 +54,7 @@ class Member:
 
     def peer_url(self):
         """As the others know it."""
-        return f"http://127.0.0.1:{self.relay_port if self.cluster.with_links else self.peer_port}"
+        return f"http://127.0.0.1:{self.link_port if self.cluster.with_links else self.peer_port}"
 
     def ask(self, path, timeout_s=10, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.client_port}{path}", json.dumps(body).encode())
@@ -120,7 +66,7 @@ class Member:
             said = self.ask("/v3/maintenance/status")
             if said.get("leader", "0") != "0":
                 return said
-        time.sleep(0.05)  # the relays need the processor, too
+        time.sleep(0.05)  # the links need the processor, too
         return None
 
     def reads(self):
@@ -148,19 +94,31 @@ class Cluster:
         self.folder.mkdir(exist_ok=True)
         ports = free_ports(9)
         self.nodes = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
-        self.links, self.relays = {}, []
+        self.gates, self.links = {}, []  # between two members; to a member
 
-    def link(self, one, other):
-        return self.links.setdefault(frozenset((one, other)), self.new_link())
+    def gate(self, one, other):
+        return self.gates.setdefault(frozenset((one, other)), self.new_gate())
 
     @staticmethod
-    def new_link():
-        link = threading.Event()
-        link.set()
-        return link
+    def new_gate():
+        gate = threading.Event()
+        gate.set()
+        return gate
+
+    def source(self, near):
+        """The member whose socket has that port; None: it has ended."""
+        for inode in connections(1, near.getpeername()[1]):
+            for member in self.nodes:
+                if has_socket(member.process.pid, inode):
+                    return member
+        return None
+
+    def link_to(self, member):
+        """The port by which the others reach it."""
+        return Link(member.link_port, member.peer_port, lambda near: self.gate(self.source(near), member))
 
     def start(self):
-        self.relays = [Relay(self, member) for member in self.nodes if self.with_links]
+        self.links = [self.link_to(member) for member in self.nodes if self.with_links]
         self.mend()
 
     def mend(self):
@@ -169,8 +127,8 @@ class Cluster:
             if member.process is None or member.process.poll() is not None:
                 member.start()
             member.process.send_signal(signal.SIGCONT)
-        for link in self.links.values():
-            link.set()
+        for gate in self.gates.values():
+            gate.set()
         wait_until(lambda: all(member.status() for member in self.nodes), "a cluster of three that serves", START_S)
 
     def leader(self):
@@ -253,8 +211,8 @@ class Cluster:
         """Nothing goes between that member and the others any more, and no connection is closed."""
         for other in self.nodes:
             if other is not member:
-                link = self.link(member, other)
-                (link.clear if cut else link.set)()
+                gate = self.gate(member, other)
+                (gate.clear if cut else gate.set)()
 
     def url(self, *nodes):
         return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in nodes or self.nodes)
@@ -269,7 +227,7 @@ class Cluster:
                 with contextlib.suppress(ProcessLookupError):
                     member.process.send_signal(signal.SIGCONT)
                 member.kill()
-        for link in self.links.values():
-            link.set()
-        for relay in self.relays:
-            relay.close()
+        for gate in self.gates.values():
+            gate.set()
+        for link in self.links:
+            link.close()

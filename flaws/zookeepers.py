@@ -7,8 +7,8 @@ import re
 import shutil
 import signal
 import socket
-import threading
 
+from link import Link
 from ports import free_ports
 from redis_server import spawn
 from waiting import Inconclusive, wait_until
@@ -16,50 +16,6 @@ from waiting import Inconclusive, wait_until
 JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 JAVA = ["java", "-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 START_S = 60  # for three of Java's processes on a busy machine
-
-
-class Link:
-    """A port that leads to another one, until it is cut: then nothing goes on, and nothing is closed."""
-
-    def __init__(self, port, target):
-        self.target, self.open = target, threading.Event()
-        self.open.set()
-        self.listener = socket.create_server(("127.0.0.1", port))
-        self.sockets = []
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            self.sockets.append(near)
-            if not self.open.is_set():
-                continue  # it was accepted, and nobody answers
-            try:
-                far = socket.create_connection(("127.0.0.1", self.target))
-            except OSError:
-                near.close()
-                continue
-            self.sockets.append(far)
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(one, other), daemon=True).start()
-
-    def carry(self, one, other):
-        with contextlib.suppress(OSError):
-            while (read := one.recv(65536)) and self.open.wait():
-                other.sendall(read)
-        for end in (one, other):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        for end in [self.listener, *self.sockets]:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-        self.open.set()
 
 
 class Node:

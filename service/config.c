@@ -74,35 +74,35 @@ static const struct row rows[] = {
 #undef X
      ,
      "", "", 0, 0, AT(lock_servers),
-     "the servers of locks that are not kept on one Redis: independent Redis servers for --lock "
-     "redlock, an ensemble for a rung of its own kind; etcds:// is etcd over TLS, with "
+     "the servers of locks that are not kept on one Redis. --lock redlock needs independent Redis "
+     "servers; a rung of another engine needs its ensemble. etcds:// is etcd over TLS, with "
      "?ca=FILE&cert=FILE&key=FILE. For switches between them the list may have several kinds. A "
      "comma begins a new URL only before a scheme"},
     {"stock-redis", SERVER, SERVER_FORM, "", "", 0, 0, AT(stock_redis),
      "another server for the stock"},
     {"lock-service", NAME, "a name of letters, digits, . _ -", "", "", 0, 64, AT(lock_service),
      "with --write fenced: what all instances call the lock's servers, if they reach them by "
-     "different addresses; an instance with another name sells nothing. Give all of them "
+     "different addresses. An instance with another name sells nothing. Give all of them "
      "sentinel://, or none. Not given: the address"},
     {"redis-password-file", TEXT, "a file", "", "", 0, 4000, AT(redis_password_file),
-     "its first line is the password for each server whose URL has none, as in redis://user:@host; "
-     "a password in a URL can be seen in ps"},
+     "its first line is the password for each server whose URL has none, as in redis://user:@host. "
+     "A password in a URL can be seen in ps"},
     {"replicas-ack", CHOICE, "none|one|majority|all", "", "none", 0, 0, AT(replicas_ack),
-     "how many replicas must confirm each acquire, each renewal and a sale's write; none: they are "
-     "not asked; majority: more than half of all servers, the master included"},
+     "how many replicas must confirm each acquire, each renewal and a sale's write. With none they "
+     "are not asked. With majority it is more than half of all servers, the master included"},
     {"replicas", NUMBER, "", "replicas", "0", 0, 1000, AT(replicas),
-     "how many replicas each Redis server has, those included that are down; --replicas-ack needs "
-     "it, except with sentinel://, where it is a least number and the sentinels know more"},
+     "how many replicas each Redis server has, those included that are down. --replicas-ack needs "
+     "it, except with sentinel://. There it is a least number, and the sentinels know more"},
     {"sentinel-user", TEXT, "a user", "", "", 0, PASSWORD_MAX, AT(sentinel_user),
-     "the user of the sentinels themselves, with sentinel:// and --sentinel-password-file; the "
+     "the user of the sentinels themselves, with sentinel:// and --sentinel-password-file. The "
      "login in a URL is for Redis"},
     {"sentinel-password-file", TEXT, "a file", "", "", 0, 4000, AT(sentinel_password_file),
      "its first line is the password of the sentinels themselves"},
     {"lock", LOCK, "a rung", "", DEFAULT_LOCK, 0, 0, AT(named.rung),
      "the rung that guards a sale, or a name that means a rung and a write mode together"},
     {"write", WRITE, "a write mode", "", "", 0, 0, AT(named.by_write),
-     "how a sale writes the stock. decr: GET, then DECR; set: GET, then SET; atomic: one script; "
-     "fenced, fenced_textbook: a DECR that is refused if its token is too old"},
+     "how a sale writes the stock. With decr: GET, then DECR. With set: GET, then SET. With atomic: "
+     "one script. With fenced or fenced_textbook: a DECR that is refused if its token is too old"},
     {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
      "check before the write that the hold is still valid"},
     {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),
@@ -111,14 +111,14 @@ static const struct row rows[] = {
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
-     "the owner of a lock. thread: one number for all that a sale acquires; object, a mistake: a "
-     "new number for each lock object"},
+     "the owner of a lock. With thread: one number for all that a sale acquires. With object, a "
+     "mistake: a new number for each lock object"},
     {"work-ms", NUMBER, "", "ms", "0", 0, 600000, AT(work_ms),
      "business between the read and the write of a sale"},
     {"workers", NUMBER, "", "threads", "16", 1, 1024, AT(workers),
      "threads that run sales, each with a Redis connection of its own"},
     {"queue", NUMBER, "", "requests", "4096", 1, 1000000, AT(queue),
-     "requests that may wait for a worker, and sales that may wait for their lock; more are "
+     "requests that may wait for a worker, and sales that may wait for their lock. More are "
      "answered 503"},
     {"wait-ms", NUMBER, "", "ms", "20000", 1, 600000, AT(wait_ms),
      "how long a sale may take from its arrival to acquire the lock"},
@@ -126,7 +126,7 @@ static const struct row rows[] = {
     {"retry-ms", NUMBER, "", "ms", "20", 1, 60000, AT(retry_ms),
      "pause between two attempts, on rungs that poll"},
     {"contenders", NUMBER, "", "sales", "16", 1, 10000, AT(contenders),
-     "sales of this instance that contend for one lock at a time, on rungs that poll; the others "
+     "sales of this instance that contend for one lock at a time, on rungs that poll. The others "
      "wait in the client's queue"},
     {"handoff-max", NUMBER, "", "sales", "64", 1, 1000, AT(handoff_max),
      "with --lock fair: sales of this instance in a row before the next instance's turn"},
@@ -136,40 +136,40 @@ static const struct row rows[] = {
      "with --lock fair or read_write: how long an instance may take to claim the lock after the "
      "grant"},
     {"idempotency-ms", NUMBER, "", "ms", "86400000", 100, 2592000000, AT(idempotency_ms),
-     "how long the answer to a sale with an Idempotency-Key is stored beside the stock; longer "
-     "than --wait-ms, and than any buyer repeats a request"},
+     "how long the answer to a sale with an Idempotency-Key is stored beside the stock. It "
+     "must be longer than --wait-ms, and than any buyer repeats a request"},
     {"redis-timeout-ms", NUMBER, "", "ms", "1000", 1, 60000, AT(redis_timeout_ms),
      "to connect to Redis, and from a command to its reply"},
     {"fail-fast-ms", NUMBER, "", "ms", "500", 1, 600000, AT(fail_fast_ms),
-     "after a Redis has been away for this time, waiting sales are answered 503; until it is back, "
+     "after a Redis has been away for this time, waiting sales are answered 503. Until it is back, "
      "new sales are answered 503 at once"},
     {"connections", NUMBER, "", "connections", "4096", 2, 100000, AT(connections),
-     "HTTP connections at once; more wait until one ends, or until an idle one is closed"},
+     "HTTP connections at once. More wait until one ends, or until an idle one is closed"},
     {"request-ms", NUMBER, "", "ms", "10000", 100, 600000, AT(request_ms),
-     "how long a request may take to arrive, from its first byte; its connection is closed after "
+     "how long a request may take to arrive, from its first byte. Its connection is closed after "
      "one to two times that. The same limit holds for the first byte of a new connection, and for "
      "a client that takes an answer"},
     {"history", TEXT, "a file", "", "", 0, 4000, AT(history),
-     "record what every sale did, a JSON object a line; an existing file is continued, unless "
+     "record what every sale did, a JSON object a line. An existing file is continued, unless "
      "another instance writes it"},
     {"history-commands", SWITCH, "off|on", "", "off", 0, 0, AT(history_commands),
      "record every command to Redis and its reply in the history, too"},
     {"history-required", SWITCH, "off|on", "", "off", 0, 0, AT(history_required),
      "/readyz answers 503 while the history cannot be written, for instance on a full disk"},
     {"log-file", TEXT, "a file", "", "", 0, 4000, AT(log_file),
-     "write the log there, not to standard error; SIGHUP reopens the log and the history if they "
+     "write the log there, not to standard error. SIGHUP reopens the log and the history if they "
      "were moved"},
     {"run", NAME, "a name of letters, digits, . _ -", "", "", 0, RUN_MAX, AT(run),
      "the run that is recorded, until PUT /lock names another"},
     {"admin-writes", SWITCH, "off|on", "", "off", 0, 0, AT(admin_writes),
      "allow PUT /lock on the admin listener"},
     {"admin-token-file", TEXT, "a file", "", "", 0, 4000, AT(admin_token_file),
-     "its first line, 16 to 128 visible characters, is the operators' token; each PUT and POST on "
-     "the admin listener must send it: Authorization: Bearer TOKEN; an admin listener beyond "
+     "its first line, 16 to 128 visible characters, is the operators' token. Each PUT and POST on "
+     "the admin listener must send it: Authorization: Bearer TOKEN. An admin listener beyond "
      "loopback needs it"},
     {"enable-failpoints", SWITCH, "off|on", "", "off", 0, 0, AT(enable_failpoints),
-     "for demonstrations: named points of the code may pause, delay, break or kill this process; "
-     "see GET and PUT /failpoints"},
+     "for demonstrations: named points of the code may pause, delay, break or kill this process. "
+     "See GET and PUT /failpoints"},
     {"failpoints", TEXT, "POINT=ACTION;...", "", "", 0, 4000, AT(failpoints),
      "points that are set from the start, as in setnx.acquired=1*pause"},
     {"failpoint-files", TEXT, "a folder", "", "", 0, 4000, AT(failpoint_files),

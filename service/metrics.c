@@ -34,6 +34,7 @@ static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
 static atomic_ulong aborted, replayed;
+static atomic_ulong holds, releases, checks;
 static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
 
@@ -87,6 +88,21 @@ void metrics_acquired(int64_t took_ns)
 void metrics_held(int64_t took_ns)
 {
     metrics_observe(&hold_time, took_ns);
+}
+
+void metrics_hold(void)
+{
+    metrics_add(&holds, 1);
+}
+
+void metrics_release(void)
+{
+    metrics_add(&releases, 1);
+}
+
+void metrics_check(void)
+{
+    metrics_add(&checks, 1);
 }
 
 void metrics_stock(const char *item, int64_t left)
@@ -244,11 +260,16 @@ static void print_locks(FILE *out, const struct metrics_now *now)
                        "The most that a hold of the current lock had left when it was acquired; "
                        "0: none yet, or it does not expire.");
     fprintf(out, "lock_valid_seconds %.3f\n", (double)now->valid_ms / 1e3);
-    metrics_print_single(out, "lock_acquired_total", "counter", "Locks acquired.", lock->acquired);
-    metrics_print_single(out, "lock_released_total", "counter", "Releases that were confirmed.",
-                         lock->released);
+    metrics_print_single(out, "lock_acquired_total", "counter",
+                         "Locks acquired, without those of checks.", metrics_load(&holds));
+    metrics_print_single(out, "lock_released_total", "counter",
+                         "Releases of these that were confirmed.", metrics_load(&releases));
+    metrics_print_single(out, "lock_checks_total", "counter",
+                         "Locks that checks acquired, to see whether an ensemble grants any.",
+                         metrics_load(&checks));
     metrics_print_single(out, "lock_attempts_total", "counter",
-                         "Attempts to acquire a lock, successful ones included.", lock->attempts);
+                         "Attempts to acquire a lock; includes successful ones, and checks.",
+                         lock->attempts);
     metrics_print_single(out, "lock_contended_total", "counter",
                          "Acquires that found the lock busy.", lock->contended);
     metrics_print_single(out, "lock_handoffs_total", "counter",

@@ -20,6 +20,12 @@ void metrics_read(int result);
 void metrics_replayed(void);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
+/* Counts a hold that a sale, a guarded read or a change of the stock acquired, and its release if
+ * that was confirmed. */
+void metrics_hold(void);
+void metrics_release(void);
+/* Counts a lock that a check of an ensemble acquired. */
+void metrics_check(void);
 /* Sets the stock of an existing item, as this instance's latest sale, PUT, restock or guarded read
  * saw it. */
 void metrics_stock(const char *item, int64_t left);

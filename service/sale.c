@@ -214,6 +214,8 @@ static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hol
     const char *status =
         sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
     metrics_held(mono_ns() - sale->granted_ns);
+    if (released == DLOCK_OK && !sale->abandons)
+        metrics_release();
     if (sale->purpose != SALE_RESTOCK)
         RECORD(worker->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
                status);

@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "resolve.h"
 #include "log.h"
+#include "metrics.h"
 #include "sale_record.h"
 
 #include <inttypes.h>
@@ -368,6 +369,8 @@ enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale)
         sale->token = dlock_token(sale->answer.hold);
         status = dlock_release(sale->answer.hold, NULL);
         error = dlock_error();
+        if (status == DLOCK_OK)
+            metrics_release();
         if (!same) /* another server has the lock by now */
             status = DLOCK_LOST;
     }

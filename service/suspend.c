@@ -5,6 +5,7 @@
 #include "suspend.h"
 
 #include "../lock/clock.h"
+#include "metrics.h"
 
 #include <stddef.h>
 
@@ -25,7 +26,9 @@ static void suspend_note_answer(struct sale *sale, dlock_status status, dlock_ho
 {
     sale->answer.status = status;
     sale->answer.hold = hold;
-    if (hold == NULL)
+    if (hold != NULL)
+        metrics_hold();
+    else
         snprintf(sale->answer.error, sizeof sale->answer.error, "%s", dlock_error());
 }
 

@@ -394,6 +394,7 @@ void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
 {
     struct session *session = &etcd->base;
     snprintf(session->trouble, sizeof session->trouble, "%s", why);
+    session->refused = false;
     if (moves != etcd->moves)
         return; /* another request has said so already */
     etcd->moves++;
@@ -413,7 +414,10 @@ void etcd_is_back(struct etcd *etcd)
     struct session *session = &etcd->base;
     etcd->failures = 0;
     etcd->patient = false;
-    session->trouble[0] = '\0';
+    if (etcd->guard != 0) /* or its own key is refused, as before */
+        session->refused = false;
+    if (!session->refused)
+        session->trouble[0] = '\0';
     if (session->connected || etcd->lease == 0) /* it was asked under a lease that has ended */
         return;
     session->connected = true;

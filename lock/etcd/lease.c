@@ -43,13 +43,15 @@ void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why)
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
-/* Nobody is let in, as it is: all who wait are told why. */
+/* Nobody is let in, as it is: all who wait are told why, and those who come before the client asks
+ * again. */
 static void refuse_all(struct etcd *etcd, const char *why)
 {
     struct session *session = &etcd->base;
     struct request *request, *next;
     etcd->again_ns = mono_ns() + REFUSED_AGAIN_NS;
     snprintf(session->trouble, sizeof session->trouble, "%s", why);
+    session->refused = true;
     for (request = TAILQ_FIRST(&session->requests); request != NULL; request = next) {
         next = TAILQ_NEXT(request, of_session);
         if (request_is_wanted(request) && request->in_flight == 0)
@@ -125,6 +127,7 @@ static void is_granted(struct flight *flight, const struct reply *reply)
         return;
     }
     etcd->lease = lease;
+    session->refused = false;
     session->granted_ms = ttl_s < TTL_MS_MOST / 1000 ? (int64_t)ttl_s * 1000 : TTL_MS_MOST;
     session->identity.text[0] = '\0';
     etcd->guard = etcd->revision = 0;

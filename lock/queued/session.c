@@ -325,6 +325,10 @@ static void end_request(struct request *request)
                                      colon, session->trouble));
         return;
     }
+    if (session->refused) {
+        request_answer(request, fail(DLOCK_REFUSED, "%s: %s", session->name, session->trouble));
+        return;
+    }
     if (!session->connected)
         session_tell(session, true, "no connection");
     request_answer(request,

@@ -106,6 +106,7 @@ struct session {
     bool connected;    /* requests can be sent */
     bool outage;       /* it was told */
     char trouble[256]; /* why the servers' latest answer is missing; "": not known */
+    bool refused;      /* they did answer, and refused the session: `trouble` says why */
     int64_t granted_ms;       /* by the servers: the time to live. 0: none yet */
     int64_t counts_ns;        /* CLOCK_BOOTTIME: since when it counts, as is proven; 0: not known */
     struct identity identity; /* of the servers' data; "": not read yet */

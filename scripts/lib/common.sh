@@ -286,11 +286,17 @@ process_is_gone() {
     ! process_lives "$@"
 }
 
-# end_process PID START [SIGNAL]: asks it to end, insists after 15 s; never touches another process.
+# end_process PID START [SIGNAL [SECONDS WHAT]]: asks it to end, insists after 15 s or SECONDS; never touches another
+# process. WHAT it is and does: said if it does not end at once, and if it is killed.
 end_process() {
+    local patience_s=${4:-15} what=${5:-}
     process_lives "$1" "$2" || return 0
     kill -s "${3:-TERM}" "$1" 2>/dev/null || return 0
-    if ! wait_until 15 process_is_gone "$1" "$2"; then
+    if [[ -n $what ]] && ! wait_until 2 process_is_gone "$1" "$2"; then
+        say "waiting for $what: it has $patience_s s"
+    fi
+    if ! wait_until "$patience_s" process_is_gone "$1" "$2"; then
+        [[ -z $what ]] || say "$patience_s s are over, and pid $1 is killed: $what"
         kill -s KILL "$1" 2>/dev/null || true
         wait_until 5 process_is_gone "$1" "$2"
     fi

@@ -192,7 +192,7 @@ jmeter_check() {
     jmeter_number duration 1 86400 3600 "$@"
     jmeter_number restock_every 0 3600 0 "$@"
     jmeter_number repeat_percent 0 100 0 "$@"
-    jmeter_number response_ms 1000 3600000 30000 "$@"
+    jmeter_number response_ms 1000 3600000 50000 "$@"
     one_of look_first "$(jmeter_value look_first true "$@")" true false
     one_of keys "$(jmeter_value keys false "$@")" true false
     [[ $(jmeter_value keys false "$@") == true || $(jmeter_value repeat_percent 0 "$@") == 0 ]] ||

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For scripts/lint: how long sentences are, and which phrases are hard to read, in Markdown, in the comments of headers,
-and in what programs print."""
+"""For scripts/lint: how long sentences are, and which phrases are hard to read. It reads Markdown, the comments of
+headers, and what programs print."""
 import ast
 import os
 import re

@@ -120,6 +120,11 @@ nginx_shutdown_s() {
     sed -n 's/^worker_shutdown_timeout \([0-9]*\)s;.*/\1/p' "$1"
 }
 
+# nginx_patience_s CONF: how long it may take to end what is under way.
+nginx_patience_s() {
+    printf '%s' $(($(nginx_shutdown_s "$1") + 30))
+}
+
 # nginx_reload CONF: returns when the last request under the old configuration was answered, or cut off
 # (worker_shutdown_timeout, of the configuration before this one: it is the same).
 nginx_reload() {
@@ -128,7 +133,7 @@ nginx_reload() {
     process_start "$(<"$(dirname "$1")/nginx.pid")" >/dev/null || fail "nginx of $1 has ended"
     read -ra old <<<"$(nginx_workers "$1")"
     words=$("${NGINX_WORDS[@]}" -s reload 2>&1) || fail "nginx does not reload: $words"
-    patience_s=$(($(nginx_shutdown_s "$1") + 30))
+    patience_s=$(nginx_patience_s "$1")
     wait_until "$patience_s" all_are_gone "${old[@]}" ||
         fail "nginx's old workers live on, $patience_s s after a reload"
 }
@@ -142,5 +147,5 @@ nginx_stop() {
     # A pid file that a crash left may name another's process by now.
     [[ $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null) == *"$(realpath "$1")"* ]] || return 0
     start=$(process_start "$pid") || return 0
-    end_process "$pid" "$start" QUIT
+    end_process "$pid" "$start" QUIT "$(nginx_patience_s "$1")" 'nginx, which finishes the requests under way'
 }

@@ -43,7 +43,8 @@ admin_of() {
 
 # end_instance NAME PID START DRAIN_MS: it answers first what it has.
 end_instance() {
-    local patience_s=$(($4 / 1000 + 15))
+    local patience_s
+    patience_s=$(instance_patience_s "$4")
     process_lives "$2" "$3" || return 0 # it ended by itself, and another may have its pid
     kill -s TERM "$2" 2>/dev/null || true
     wait_until "$patience_s" process_is_gone "$2" "$3" ||

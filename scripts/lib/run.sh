@@ -14,7 +14,7 @@ RUN_ROOT=$LADDER_ROOT/runs  # where runs are kept
 RUN_HISTORIES=              # where the instances write: <there>/<run>/history-<name>.jsonl
 RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
-RUN_LIMITS=()               # the same, that the shop needs
+RUN_RESPONSE_MS=            # how long JMeter waits for an answer, unless the user says it; "": as the plan does
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
@@ -292,10 +292,11 @@ drive_row() {
 
 # JMeter's part of a run. The script's own words, if it is told to stop, go where they always go.
 fire() {
-    local code=0
+    local code=0 limit=()
+    [[ -z $RUN_RESPONSE_MS || -n $(run_property response_ms '') ]] || limit=("-Jresponse_ms=$RUN_RESPONSE_MS")
     attend fire_into "$RUN_FOLDER/jmeter.out" --scenario "$RUN_SCENARIO" --out "$RUN_FOLDER" --host "${RUN_HTTP%:*}" \
         --port "${RUN_HTTP##*:}" --operators "$RUN_OPERATORS" --token-file "$ASK_TOKEN_FILE" \
-        "${RUN_LIMITS[@]}" "${RUN_PROPERTIES[@]}" || code=$?
+        "${limit[@]}" "${RUN_PROPERTIES[@]}" || code=$?
     if ((code != 0)); then
         [[ -n $RUN_SHOWS_JMETER ]] || tail -n 5 "$RUN_FOLDER/jmeter.out" >&2
         fail "there is nothing to judge. What JMeter left is in $RUN_FOLDER"

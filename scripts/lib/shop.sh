@@ -27,7 +27,8 @@ SHOP_COUNT_MAX=16  # 8000 to 23000: below the ports that the kernel gives to cli
 SHOP_REDIS_CONF=
 SHOP_TOKEN_FILE=${INVENTORYD_ADMIN_TOKEN_FILE:-} # of the admin listeners; "": they need none
 SHOP_OPTIONS=()    # inventoryd's
-SHOP_ANSWER_MS=30000 # an instance answers a sale, or has switched its lock, by then: see set_answer_ms
+SHOP_ANSWER_MS=30000 # an instance answers a sale, or has switched its lock, by then: see set_times
+SHOP_DRAIN_MS=30000  # it ends by then
 
 SHOP_STARTER=${LADDER_STARTER:-scripts/shop up} # what the user called: scripts/demo and scripts/prove say it
 unset LADDER_STARTER
@@ -140,7 +141,7 @@ shop_setting() {
 shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
         "lock=$SHOP_LOCK_PORT" "lock_on=$SHOP_LOCK_ON" "lock_count=$SHOP_LOCK_SERVERS" "sentinel=$SHOP_SENTINEL_PORT" \
-        "answer=$SHOP_ANSWER_MS" "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
+        "answer=$SHOP_ANSWER_MS" "drain=$SHOP_DRAIN_MS" "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
     printf 'folder=%s\n' "$PWD"
     env | sed -n 's/^INVENTORYD_/environment=&/p'
@@ -392,7 +393,7 @@ instance_command() {
         "${SHOP_OPTIONS[@]}" "${@:2}")
 }
 
-# check_instance I [OPTION...]: its program is there and takes its options. Sets SHOP_ANSWER_MS.
+# check_instance I [OPTION...]: its program is there and takes its options. Sets SHOP_ANSWER_MS and SHOP_DRAIN_MS.
 check_instance() {
     local words
     instance_command "$@"
@@ -402,20 +403,22 @@ check_instance() {
             words+="; or let scripts/shop start such servers: --lock-port 7100, and with --lock-on LIST several kinds"
         fail "inventoryd refuses its options: $words"
     }
-    set_answer_ms "$words"
+    set_times "$words"
 }
 
-# set_answer_ms CONFIG: a sale waits for its lock, does its business, and each command of it may take its whole time.
-set_answer_ms() {
+# set_times CONFIG: a sale waits for its lock, does its business, and each command of it may take its whole time.
+set_times() {
     local name value="[[:space:]]*\([0-9]*\).*"
     local -A ms=()
-    for name in wait_ms work_ms redis_timeout_ms; do
+    for name in wait_ms work_ms redis_timeout_ms drain_ms; do
         ms[$name]=$(sed -n "s/.*\"$name\":$value/\1/p" <<<"$1")
     done
     SHOP_ANSWER_MS=$((ms[wait_ms] + ms[work_ms] + 10 * ms[redis_timeout_ms]))
+    SHOP_DRAIN_MS=${ms[drain_ms]}
 }
 
-# How long nginx waits for an answer of an instance, and JMeter for one of nginx.
+# How long nginx waits for an answer of an instance, and JMeter for one of nginx. JMeter waits longer: otherwise
+# it would end a request that nginx is about to answer.
 shop_read_s() {
     printf '%s' $((SHOP_ANSWER_MS / 1000 + 5))
 }
@@ -526,14 +529,30 @@ shop_down() {
     exec 9>&-
 }
 
+# instance_patience_s DRAIN_MS: an instance ends by itself within --drain-ms.
+instance_patience_s() {
+    printf '%s' $(($1 / 1000 + 15))
+}
+
+# end_part NAME PID START
+end_part() {
+    local words=()
+    if [[ $1 == ["$SHOP_NAMES"] ]]; then
+        words=(TERM "$(instance_patience_s "$SHOP_DRAIN_MS")" "instance $1, which finishes its sales within --drain-ms")
+    fi
+    end_process "$2" "$3" "${words[@]}"
+}
+
 # nginx first: it stops accepting, and requests under way can finish behind it.
 shop_end_parts() {
     local folder name pid start port
     folder=$(shop_folder)
     [[ -f $folder/parts ]] || return 0
     nginx_stop "$folder/nginx/nginx.conf" || true
+    SHOP_DRAIN_MS=$(shop_setting drain)
+    SHOP_DRAIN_MS=${SHOP_DRAIN_MS:-30000} # an earlier version did not write it
     while read -r name pid start port <&4; do
-        end_process "$pid" "$start" || say "$name (pid $pid, port $port) could not be ended"
+        end_part "$name" "$pid" "$start" || say "$name (pid $pid, port $port) could not be ended"
         end_orphans "$pid"
     done 4< <(tac "$folder/parts")
     rm -f "$folder/parts"
@@ -593,7 +612,7 @@ shop_claim_load() {
     need_token
     RUN_REDIS=127.0.0.1:$(shop_setting redis)
     [[ -z $SHOP_SENTINEL_PORT ]] || RUN_MASTER=(shop_master)
-    (($(shop_read_s) <= NGINX_READ_S)) || RUN_LIMITS=("-Jresponse_ms=$(shop_response_ms)")
+    RUN_RESPONSE_MS=$(shop_response_ms)
     RUN_KILL=(shop_kill)
     RUN_NGINX_LOG=$folder/nginx/access.log
     RUN_HISTORIES=$folder/history

@@ -198,6 +198,39 @@ def test_a_jmeter_that_sends_nothing_is_told_with_its_own_exit_code(shop):
         in load.err and "JMeter ended with" not in load.err, load
 
 
+def told_to_jmeter(place, *words):
+    """The properties in the command that starts JMeter. A program in Java's place writes the command down."""
+    tools = place.folder / "tools"
+    tools.mkdir(exist_ok=True)
+    java = tools / "java"
+    java.write_text(f'#!/bin/sh\ncase "$*" in *--nongui*) printf "%s\\n" "$@" >{tools}/told ;; esac\necho 5.6.3\n')
+    java.chmod(0o755)
+    load = place.jmeter(*words, PATH=f"{tools}:{os.environ['PATH']}")
+    assert load.code == 2 and "sent no sale" in load.err, load
+    told = [word[2:] for word in (tools / "told").read_text().splitlines() if word.startswith("-J")]
+    return dict(word.split("=", 1) for word in told)  # the last one counts
+
+
+def nginx_waits_s(place):
+    conf = place.state / str(place.ports.nginx) / "nginx" / "nginx.conf"
+    return int(re.search(r"proxy_read_timeout ([0-9]+)s;", conf.read_text())[1])
+
+
+@pytest.mark.parametrize("wait_ms", [20000, 97777])
+def test_jmeter_waits_longer_than_nginx(place, wait_ms):
+    """Otherwise it would end a request that nginx is about to answer."""
+    assert place.shop("up", "--wait-ms", wait_ms).code == 0
+    assert int(told_to_jmeter(place, "smoke")["response_ms"]) == nginx_waits_s(place) * 1000 + 15000
+    assert place.shop("down").code == 0
+
+
+def test_what_the_user_says_of_jmeters_limit_counts(shop):
+    assert told_to_jmeter(shop, "smoke", "-Jresponse_ms=1234")["response_ms"] == "1234"
+    file = shop.folder / "hasty.properties"
+    file.write_text("stock=5\nthreads=10\nresponse_ms=1234\n")
+    assert "response_ms" not in told_to_jmeter(shop, file)  # -J would count, and not the file
+
+
 def test_every_rung_does_what_the_ladder_says(place):
     """As the load job of the compose file does it: all that is known of the shop is where it is. Written by GET and
     SET, which shows most; with DECR the two that let others in show something else, and one of the others stands for

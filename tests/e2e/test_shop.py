@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/shop: up, down and status, and what can go wrong with them."""
+import concurrent.futures
 import json
 import os
 import signal
@@ -158,6 +159,41 @@ def test_a_part_that_was_killed_is_told_and_down_ends_the_rest(place, part, way_
     down = place.shop("down")
     assert down.code == 0, down
     place.check_nothing_is_left()  # nginx's workers outlive a killed master, but not this
+
+
+def buy(port):
+    """The status of a sale."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/inventory/phone/sale", b"", method="POST")
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize("by, said", [
+    ("nginx", "waiting for nginx, which finishes the requests under way: it has 120 s"),
+    ("instance", "waiting for instance a, which finishes its sales within --drain-ms: it has 115 s"),
+])
+def test_down_waits_for_a_sale_that_takes_long(place, by, said):
+    """Longer than the 15 s that other processes have."""
+    assert place.shop("up", "--work-ms", 20000, "--drain-ms", 100000, "--wait-ms", 30000).code == 0
+    assert set_stock(place, place.ports.operators) == 200
+    with concurrent.futures.ThreadPoolExecutor() as buyers:
+        sale = buyers.submit(buy, place.ports.nginx if by == "nginx" else place.ports.instance(0))
+        wait_until(lambda: any("\ninventoryd_sales_in_flight 1\n" in place.get("/metrics", place.ports.instance(i) + 1)
+                               for i in range(2)), "the sale is under way")
+        down = place.shop("down")
+        assert sale.result() == 200
+    assert down.code == 0 and said in down.err and "killed" not in down.err, down
+    place.check_nothing_is_left()
+
+
+def test_down_ends_an_instance_that_hangs(place):
+    assert place.shop("up", "--drain-ms", 100).code == 0
+    pid = place.parts()["b"]
+    os.kill(pid, signal.SIGSTOP)
+    down = place.shop("down")
+    assert down.code == 0, down
+    assert f"15 s are over, and pid {pid} is killed: instance b, which finishes its sales within --drain-ms" in down.err, down
+    place.check_nothing_is_left()
 
 
 def test_down_never_ends_a_process_that_only_has_the_number(place):

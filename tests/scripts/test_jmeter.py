@@ -83,6 +83,12 @@ class Run:
         return complaints(self.folder / "jmeter.log")
 
 
+def test_the_plan_by_itself_waits_longer_than_nginx():
+    nginx_s = re.search(r"proxy_read_timeout ([0-9]+)s;", (ROOT / "deploy/nginx/nginx.conf.in").read_text())[1]
+    plan_ms = re.search(r"__P\(response_ms,([0-9]+)\)", (ROOT / "jmeter/sale.jmx").read_text())[1]
+    assert int(plan_ms) == int(nginx_s) * 1000 + 15000
+
+
 def start(row):
     return int(row["timeStamp"])
 

@@ -91,6 +91,26 @@ def test_over_tls(redis, start, tmp_path):
         server.wait()
 
 
+def test_a_login_that_is_refused_is_named(redis, start, tmp_path):
+    """Also by a check whose time is over before the client logs in again."""
+    cluster = Cluster(tmp_path / "etcd")
+    del cluster.nodes[1:]
+    cluster.start()
+    try:
+        for what in ("user", "role"):
+            ask(cluster, f"/v3/auth/{what}/add", name="root", password="right")
+        ask(cluster, "/v3/auth/user/grant", user="root", role="root")
+        ask(cluster, "/v3/auth/enable")
+        shop = start(redis, "--lock", "etcd", "--lock-servers", cluster.url().replace("//", "//root:false@"))
+        wait_until(lambda: shop.logged("lock-server-lost"), "it is refused")
+        for _ in range(3):
+            for reply in (shop.admin("GET", "/readyz"), shop.stock(value=5), shop.sell()):
+                assert reply.status == 503 and "authentication failed" in reply.json["detail"], reply.json
+                assert "away" not in reply.json["detail"] and "connected" not in reply.json["detail"], reply.json
+    finally:
+        cluster.end()
+
+
 def test_it_may_need_a_connection_for_each_sale(cluster, root):
     """Enough descriptors for a lock on Redis are not enough."""
     def lower():
@@ -99,6 +119,16 @@ def test_it_may_need_a_connection_for_each_sale(cluster, root):
     flags = "--connections", 300, "--lock-servers", cluster.url() + root, "--listen", "127.0.0.1:0"
     done = run(*flags, preexec_fn=lower)
     assert done.returncode == 1 and "--connections 300 with etcd, which may have a connection for each sale, needs" in done.stderr
+
+
+def test_a_check_is_not_counted_as_a_sale(redis, start, flags):
+    shop = start(redis, *flags)
+    for _ in range(3):
+        assert shop.admin("GET", "/readyz").status == 200
+    assert shop.stock(value=5).status == 200 and shop.sell().status == 200
+    assert shop.ask("POST", "/inventory/phone/sale?reenter=1").status == 200
+    assert shop.metric("lock_acquired_total") == shop.metric("lock_released_total") == 4  # one sale acquired it twice
+    assert shop.metric("lock_checks_total") >= 3
 
 
 # ---- The time to live ----------------------------------------------------------------------------
