@@ -35,8 +35,8 @@
  * that the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to read
  * and write below the path. dlock_client_close() revokes the lease, and waits for that a second at
- * most. If a hold was abandoned or not released, it does not: all keys of the client then stay until
- * the lease ends.
+ * most. If a hold was abandoned or not released, it does not. All keys of the client then stay
+ * until the lease ends.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
  * They begin with the first acquire. It has up to 64 connections for requests, and one or two for

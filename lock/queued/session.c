@@ -105,8 +105,8 @@ void request_answer(struct request *request, dlock_status status)
         session_look(session);
     } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
                (status == DLOCK_UNKNOWN || request->first)) {
-        /* Nothing wakes it: unless it asks again, it leaves. Also if it has no proof again: one that
-         * never gets any must not stay in front of everybody. */
+        /* Nothing wakes it: unless it asks again, it leaves. It leaves also if it has no proof for
+         * the second time: otherwise it could stay in front of everybody. */
         place->unproven += request->first;
         place->until_ns =
             place->unproven > 1

@@ -183,8 +183,8 @@ bool claim_lets_go(struct request *request, struct place *place);
 void claim_is_gone(struct request *request, struct place *place, bool deleted);
 /* The place is gone. */
 void claim_forget(struct request *request, struct place *place);
-/* An extension was carried out, and is answered: a hold gets the session's time, and its place stays
- * as long. */
+/* An extension was carried out, and is answered. The hold gets the session's time, and its place
+ * stays as long. */
 void claim_is_extended(struct request *request, struct place *place);
 /* An extension or a release found that the node is gone. */
 void claim_is_lost(struct request *request, struct place *place);

@@ -154,9 +154,9 @@ void node_shift(struct node *node, size_t taken);
 void node_append(struct node *node, int argc, const char *const *argv, const size_t *sizes);
 void node_write(struct node *node);
 void node_read(struct node *node);
-/* Keeps a command until its reply comes. It is sent again on the next connection; if it was refused,
- * also on this one, after a pause. A command that is kept already is kept once. Beyond KEPT_MAX, and
- * without memory, it is dropped. */
+/* Keeps a command until its reply comes. It is sent again on the next connection; if it was
+ * refused, also on this one, after a pause. A command that is kept already is kept once. Beyond
+ * KEPT_MAX, and without memory, it is dropped. */
 void node_keep(struct node *node, int argc, const char *const *argv, enum keep why);
 /* See redis_await_late. */
 void node_await_late(struct node *node, struct late_reply *late, size_t after);

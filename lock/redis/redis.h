@@ -124,7 +124,7 @@ void redis_append_wait(struct redis *redis, size_t node, const char *replicas, c
 /* Why a command is kept. */
 enum keep {
     KEEP_UNSENT,     /* it was not sent, also if its server is connected */
-    KEEP_UNANSWERED, /* it was the exchange's last one; that was left behind, or its connection broke */
+    KEEP_UNANSWERED, /* the exchange's last: left behind, or its connection broke */
     KEEP_REFUSED     /* the server refused it for now */
 };
 /* For a command that is to be carried out although no reply to it has come. It is kept

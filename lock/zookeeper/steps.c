@@ -363,8 +363,8 @@ static void watch_before(struct request *request, struct place *place, const cha
                                          is_watched, request));
 }
 
-/* The owner needs one node. What makes another is rare: a server that lagged behind did not have the
- * first one yet. */
+/* The owner needs one node. It has another one if a server that lagged behind did not have the first
+ * one yet. */
 static void delete_others(struct request *request, const struct String_vector *nodes,
                           const char *own)
 {
