@@ -44,6 +44,7 @@ struct flight {
     uint64_t least;           /* likewise: etcd.revision */
     size_t member;            /* that is asked, from 0 */
     int ranges;               /* that its answer must have */
+    uint64_t number;          /* of the key, as far as it was known when it was read */
     bool no_token;            /* it was sent without a login, though one is needed */
     bool is_local;            /* it failed for want of this process's memory or descriptors */
     int64_t sent_ns;          /* CLOCK_BOOTTIME, before it was sent */
@@ -75,6 +76,7 @@ struct etcd_queue {
     bool broke;           /* a watch has ended, and no other one has begun since */
     int64_t wanted_ns;    /* CLOCK_MONOTONIC: when a place last needed the watch */
     int64_t again_ns;     /* CLOCK_MONOTONIC: a watch begins no earlier */
+    int64_t unseen_ns;    /* CLOCK_MONOTONIC: holds are looked at no earlier */
 };
 
 struct etcd {
@@ -106,6 +108,7 @@ struct etcd {
     size_t slot_count;
     uint64_t guard;   /* the number of the client's own key; 0: it must be written */
     bool guarding;    /* it is being written */
+    bool own_refused; /* the latest answer to that refused it */
     bool asking;      /* a request for the lease itself is under way */
     bool beat_now;    /* an extension waits for the next keep-alive */
     int64_t beat_ns;  /* CLOCK_BOOTTIME: the latest keep-alive; 0: none */

@@ -261,6 +261,8 @@ static bool launch(struct flight *flight)
     TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
     TAILQ_INSERT_TAIL(&etcd->flying, flight, of_etcd);
     flight->easy = easy;
+    if (flight->request != NULL)
+        flight->request->sent = true;
     flight->moves = etcd->moves;
     flight->logins = etcd->logins;
     etcd->flying_count += flight->request != NULL;
@@ -283,7 +285,7 @@ static void drop(struct flight *flight)
 }
 
 /* With the mutex. False: out of memory. */
-static bool launch_all(struct etcd *etcd)
+static bool launch_all(struct etcd *etcd, int64_t now_ns)
 {
     struct flight *flight, *next;
     for (flight = TAILQ_FIRST(&etcd->waiting); flight != NULL; flight = next) {
@@ -291,7 +293,7 @@ static bool launch_all(struct etcd *etcd)
         if (flight->request != NULL && !request_is_wanted(flight->request))
             drop(flight);
         else if (flight->request != NULL &&
-                 (etcd->flying_count >= FLIGHTS_MAX || mono_ns() < etcd->busy_ns))
+                 (etcd->flying_count >= FLIGHTS_MAX || now_ns < etcd->busy_ns))
             continue; /* those of the lease must not wait for them */
         else if (!launch(flight))
             return false;
@@ -357,6 +359,7 @@ static void is_too_much(struct etcd *etcd, const char *why)
 {
     snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s", why);
     etcd->busy_ns = mono_ns() + AGAIN_NS;
+    etcd->again_ns = max_ns(etcd->again_ns, etcd->busy_ns);
 }
 
 /* With the mutex. */
@@ -414,7 +417,7 @@ void etcd_is_back(struct etcd *etcd)
     struct session *session = &etcd->base;
     etcd->failures = 0;
     etcd->patient = false;
-    if (etcd->guard != 0) /* or its own key is refused, as before */
+    if (!etcd->own_refused)
         session->refused = false;
     if (!session->refused)
         session->trouble[0] = '\0';
@@ -489,7 +492,7 @@ static void close_all(struct etcd *etcd)
     if (session_is_held(&etcd->base))
         etcd->lease = 0;
     for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {
-        if (lease_revoke(etcd, etcd->lease) == NULL || !launch_all(etcd))
+        if (lease_revoke(etcd, etcd->lease) == NULL || !launch_all(etcd, mono_ns()))
             break;
         while (!TAILQ_EMPTY(&etcd->flying) && mono_ns() < until_ns)
             if (!perform(etcd))
@@ -511,9 +514,10 @@ static void *fly(void *arg)
         int64_t until_ns = min_ns(lease_go(etcd), watches_go(etcd));
         until_ns = min_ns(until_ns, session_look_at_all(session));
         end_flights(etcd, false);
-        if (!launch_all(etcd))
-            until_ns = min_ns(until_ns, mono_ns() + AGAIN_NS);
-        if (mono_ns() < etcd->busy_ns)
+        int64_t now_ns = mono_ns();
+        if (!launch_all(etcd, now_ns))
+            until_ns = min_ns(until_ns, now_ns + AGAIN_NS);
+        if (now_ns < etcd->busy_ns)
             until_ns = min_ns(until_ns, etcd->busy_ns);
         session->looks_ns = until_ns; /* before others may ask */
         /* What is there is looked at first: curl_multi_poll does not return for it. */

@@ -246,7 +246,8 @@ static void is_guarded(struct flight *flight, const struct reply *reply)
     struct etcd *etcd = flight->etcd;
     etcd->guarding = false;
     session_look(&etcd->base); /* what waits for it goes on, or it is written again */
-    if (reply->outcome == REFUSED)
+    etcd->own_refused = reply->outcome == REFUSED;
+    if (etcd->own_refused)
         refuse_all(etcd, reply->why);
     if (reply->outcome != ANSWERED || flight->lease != etcd->lease)
         return;

@@ -52,7 +52,6 @@ static struct flight *fly(struct request *request, const char *what, struct body
     flight->request = request;
     flight->was_sent = request->sent;
     request->sent_ns = flight->sent_ns;
-    request->sent = true;
     request->in_flight++;
     return flight;
 }
@@ -124,6 +123,7 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
     struct session *session = request->queue->session;
+    struct place *place = place_of(request->queue, request->owner);
     char text[sizeof session->identity.text];
     if (!has_answer(flight, reply))
         return;
@@ -139,6 +139,8 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
         return;
     }
     strcpy(session->identity.text, text);
+    if (place != NULL && place->holds)
+        place->identity = session->identity;
     etcd_go(request);
 }
 
@@ -174,7 +176,7 @@ static void is_first(struct request *request, struct etcd_place *place)
     const struct session *session = request->queue->session;
     place->is_first = true;
     place->base.before[0] = '\0';
-    if (request->exchange->hold->wants_identity && session->identity.text[0] == '\0') {
+    if (claim_lacks_identity(request, &place->base)) {
         read_identity(request);
     } else if (session_valid_until(session) <= boot_ns()) {
         request->first = true; /* session_counts goes on with it */
@@ -224,7 +226,7 @@ static void note_created(const struct flight *flight, const struct reply *reply,
     if (reply->outcome == UNANSWERED || place == NULL)
         return;
     if (reply->outcome == ANSWERED && reply->succeeded) {
-        if (place->guard == flight->guard || place->again) {
+        if (place->base.number == 0 && (place->guard == flight->guard || place->again)) {
             is_own(place, reply->revision); /* else: of an earlier place of that name */
             place->base.doubtful = place->guard != flight->guard; /* a later one is under way */
         }
@@ -338,7 +340,9 @@ static void own_is_read(struct request *request, bool exists)
             claim_is_lost(request, place);
         break;
     default: /* a nested acquire */
-        if (exists && claim_still_holds(request, place))
+        if (exists && claim_still_holds(request, place) && claim_lacks_identity(request, place))
+            read_identity(request);
+        else if (exists && claim_still_holds(request, place))
             claim_is_granted(request, place);
         else
             request_answer(request, fail(DLOCK_BUSY, "its owner no longer has the lock"));
@@ -391,7 +395,7 @@ static void is_read(struct flight *flight, const struct reply *reply)
         place->seen = reply->revision;
     if (request->what != ACQUIRE || request->exchange->hold->depth > 1)
         own_is_read(request, exists);
-    else if (exists && place->base.number != 0)
+    else if (exists && flight->number == own.created)
         is_placed(request, place, &before, reply->revision);
     else
         is_created_or_not(flight, place, &own);
@@ -409,8 +413,10 @@ static void read_own(struct request *request, const struct etcd_place *place)
     }
     body_add(&body, "]}");
     struct flight *flight = fly(request, "/v3/kv/txn", &body, is_read);
-    if (flight != NULL)
-        flight->ranges = place->base.number != 0 ? 2 : 1;
+    if (flight == NULL)
+        return;
+    flight->number = place->base.number;
+    flight->ranges = flight->number != 0 ? 2 : 1;
 }
 
 /* ---- Letting go ------------------------------------------------------------------------------ */
@@ -501,6 +507,7 @@ static void is_looked_at(struct flight *flight, const struct reply *reply)
         return;
     struct found first = reply_found(reply, -1, path_of(request->queue, path));
     struct look *look = request->call->look;
+    look->holder.held = false;
     if (request->what == BREAK && first.exists && first.node[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED, "%s: the first key is none of this library",
                                      request->queue->session->name));
@@ -532,14 +539,17 @@ static void look(struct request *request)
 
 static void acquire(struct request *request)
 {
+    const bool nests = request->exchange->hold->depth > 1;
+    struct etcd_place *place = etcd_place_of(request);
+    if (!nests && place != NULL && place->deletes > 0)
+        return; /* until it is gone: a delete that was not answered may still be carried out */
     struct place *base = claim_begins(request);
-    struct etcd_place *place = (struct etcd_place *)base;
     if (base == NULL)
         return;
-    const bool nests = request->exchange->hold->depth > 1;
+    place = (struct etcd_place *)base;
     if (!nests && base->number == 0) {
         create(request, place);
-    } else if (!nests && place->is_first && place->deletes == 0) {
+    } else if (!nests && place->is_first) {
         request->sent_ns = boot_ns();
         is_first(request, place);
     } else {
@@ -569,7 +579,7 @@ static void extend(struct request *request, struct etcd_place *place)
 void etcd_go(struct request *request)
 {
     struct etcd_place *place = etcd_place_of(request);
-    if (!lease_lets_in(etcd_of_request(request)))
+    if (!lease_lets_in(etcd_of_request(request)) && !request_nests(request))
         return;
     switch (request->what) {
     case ACQUIRE:

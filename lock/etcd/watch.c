@@ -236,6 +236,23 @@ static int64_t needed_ns(const struct etcd_queue *queue, uint64_t *seen)
     return soonest_ns;
 }
 
+/* A look at a hold may have ended in vain, and no watch would tell of its end. When to look again. */
+static int64_t look_at_unseen(struct etcd_queue *queue, int64_t now_ns)
+{
+    const struct place *place;
+    LIST_FOREACH(place, &queue->base.places, of_queue)
+        if (place->holds && !place->leaving && !place->lost &&
+            ((const struct etcd_place *)place)->seen == 0)
+            break;
+    if (place == NULL)
+        return INT64_MAX;
+    if (now_ns >= queue->unseen_ns) {
+        queue->unseen_ns = now_ns + REFUSED_AGAIN_NS;
+        look_at_holds(queue);
+    }
+    return queue->unseen_ns;
+}
+
 static int64_t look_at(struct etcd *etcd, struct etcd_queue *queue, int64_t now_ns)
 {
     uint64_t seen = UINT64_MAX;
@@ -267,7 +284,9 @@ int64_t watches_go(struct etcd *etcd)
 {
     struct queue *queue;
     int64_t now_ns = mono_ns(), soonest_ns = INT64_MAX;
-    LIST_FOREACH(queue, &etcd->base.queues, of_session)
+    LIST_FOREACH(queue, &etcd->base.queues, of_session) {
         soonest_ns = min_ns(soonest_ns, look_at(etcd, queue_of(queue), now_ns));
+        soonest_ns = min_ns(soonest_ns, look_at_unseen(queue_of(queue), now_ns));
+    }
     return soonest_ns;
 }

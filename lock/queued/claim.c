@@ -26,6 +26,7 @@ static struct place *take_place(struct request *request)
     place->acquisition = request->exchange->hold->acquisition;
     place->until_ns = boot_ns() + PLACE_SESSIONS * session->granted_ms * NS_PER_MS;
     place->ends_ns = INT64_MAX;
+    place->released = false;
     return place;
 }
 
@@ -100,6 +101,13 @@ void claim_is_busy(struct request *request)
     request_answer(request, fail(DLOCK_BUSY, "another holder has the lock"));
 }
 
+bool claim_lacks_identity(const struct request *request, const struct place *place)
+{
+    return request->exchange->hold->wants_identity &&
+           (!place->holds || place->identity.text[0] == '\0') &&
+           request->queue->session->identity.text[0] == '\0';
+}
+
 bool claim_is_granted(struct request *request, struct place *place)
 {
     const struct session *session = request->queue->session;
@@ -114,8 +122,10 @@ bool claim_is_granted(struct request *request, struct place *place)
     place->holds = true;
     hold->ttl_ms = session->granted_ms;
     hold->token = place->number;
-    if (hold->wants_identity)
-        hold->identity = session->identity;
+    if (is_new || place->identity.text[0] == '\0')
+        place->identity = session->identity;
+    if (hold->wants_identity) /* a nested one has that of its token */
+        hold->identity = place->identity;
     exchange->sent_ns = request->sent_ns;
     exchange->counts_ns = session->counts_ns;
     exchange->unresolved = false;
@@ -171,8 +181,7 @@ void claim_is_lost(struct request *request, struct place *place)
 
 bool claim_lets_go(struct request *request, struct place *place)
 {
-    const struct exchange *exchange = request->exchange;
-    if (exchange != NULL && exchange->hold->depth > 1) { /* its owner keeps it */
+    if (request_nests(request)) {
         leave_own_place(request);
         bool held = place != NULL && place->holds && !place->lost;
         request_answer(request,
@@ -187,7 +196,7 @@ bool claim_lets_go(struct request *request, struct place *place)
         claim_is_gone(request, place, false);
         return false;
     }
-    place->leaving = true;
+    place->leaving = place->released = true;
     return true;
 }
 

@@ -83,7 +83,7 @@ static void leave_again(struct session *session, struct place *place)
 {
     session_look(session);
     place->leaving = false;
-    place->until_ns = max_ns(place->until_ns, boot_ns() + LEAVE_AGAIN_NS);
+    place->until_ns = boot_ns() + LEAVE_AGAIN_NS;
 }
 
 /* Whether an acquire that ends so may be asked for again. */
@@ -93,25 +93,30 @@ static bool keeps_place(dlock_status status)
            status == DLOCK_UNREACHABLE;
 }
 
+/* Nothing wakes it: unless it asks again, it leaves. So does one that is the first for so long
+ * without a proof: it must not stay in front of everybody. CLOCK_BOOTTIME: when. */
+static int64_t unproven_until_ns(const struct session *session, const struct request *request,
+                                 struct place *place)
+{
+    const int64_t now_ns = boot_ns(), half_ns = session->granted_ms * NS_PER_MS / 2;
+    if (request->first && place->unproven_ns == 0)
+        place->unproven_ns = now_ns;
+    return request->first && now_ns - place->unproven_ns > half_ns ? 0 : now_ns + half_ns;
+}
+
 void request_answer(struct request *request, dlock_status status)
 {
     struct session *session = request->queue->session;
     struct call *call = request->call;
     struct place *place = place_of(request->queue, request->owner);
-    if (request->what == LET_GO && status != DLOCK_OK && place != NULL)
+    if (request->what == LET_GO && status != DLOCK_OK && place != NULL && !request_nests(request))
         leave_again(session, place); /* it may still be there */
     if (request->what == ACQUIRE && place != NULL && !place->holds && !keeps_place(status)) {
         place->until_ns = 0; /* what is there would be in front of everybody */
         session_look(session);
     } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
                (status == DLOCK_UNKNOWN || request->first)) {
-        /* Nothing wakes it: unless it asks again, it leaves. It leaves also if it has no proof for
-         * the second time: otherwise it could stay in front of everybody. */
-        place->unproven += request->first;
-        place->until_ns =
-            place->unproven > 1
-                ? 0
-                : min_ns(place->until_ns, boot_ns() + session->granted_ms * NS_PER_MS / 2);
+        place->until_ns = min_ns(place->until_ns, unproven_until_ns(session, request, place));
         session_look(session);
     }
     request->unasked = false;
@@ -195,7 +200,7 @@ bool session_is_held(const struct session *session)
     const struct place *place;
     LIST_FOREACH(queue, &session->queues, of_session)
         LIST_FOREACH(place, &queue->places, of_queue)
-            if (place->holds && !place->leaving && !place->lost)
+            if (place->holds && !place->released && !place->lost)
                 return true;
     return false;
 }
@@ -213,7 +218,7 @@ void place_leave(struct queue *queue, struct place *place)
     struct request *request = request_new(queue, LET_GO, place->owner);
     if (request == NULL)
         return;
-    request->unasked = place->leaving = true;
+    request->unasked = place->leaving = place->released = true;
     queue->session->ops->go(request);
 }
 
@@ -331,11 +336,10 @@ static void end_request(struct request *request)
     }
     if (!session->connected)
         session_tell(session, true, "no connection");
-    request_answer(request,
-                   fail(DLOCK_UNREACHABLE, "%s %s%s%s", session->name,
-                        session->connected ? "has not deleted what the owner left there before"
-                                           : "could not be connected to",
-                        colon, session->trouble));
+    request_answer(request, fail(DLOCK_UNREACHABLE, "%s %s%s%s", session->name,
+                                 session->connected ? "has not answered what had to be asked first"
+                                                    : "could not be connected to",
+                                 colon, session->trouble));
 }
 
 /* CLOCK_MONOTONIC: when it must be looked at again. */

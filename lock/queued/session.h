@@ -28,11 +28,13 @@ struct place {
     uint64_t number;       /* of the change that created it, its token; 0: not known */
     bool doubtful;         /* the create was not answered: the node may exist */
     bool holds;
-    bool lost;        /* it is gone, and the core does not know yet */
-    bool leaving;     /* it is being deleted */
-    int64_t until_ns; /* CLOCK_BOOTTIME: nobody needs it after this */
-    int64_t ends_ns;  /* CLOCK_BOOTTIME: hold_max_ms ends its holds; INT64_MAX: no limit */
-    int unproven;     /* so many acquires ended in which it was the first, without a proof */
+    bool lost;                /* it is gone, and the core does not know yet */
+    bool leaving;             /* it is being deleted */
+    bool released;            /* it was to be deleted, though that may have failed */
+    struct identity identity; /* of the servers, when it was granted; "": nobody asked */
+    int64_t until_ns;         /* CLOCK_BOOTTIME: nobody needs it after this */
+    int64_t ends_ns;          /* CLOCK_BOOTTIME: hold_max_ms ends its holds; INT64_MAX: no limit */
+    int64_t unproven_ns;      /* CLOCK_BOOTTIME: when an acquire first ended for want of a proof */
     LIST_ENTRY(place) of_queue;
 };
 
@@ -153,6 +155,12 @@ static inline bool request_is_wanted(const struct request *request)
     return (request->exchange != NULL && !request->answered) || request->call != NULL ||
            request->unasked;
 }
+/* A release of a nested hold: its owner keeps the place, and nothing is sent. */
+static inline bool request_nests(const struct request *request)
+{
+    return request->what == LET_GO && request->exchange != NULL &&
+           request->exchange->hold->depth > 1;
+}
 /* With the mutex. Its answer, with the sentence of dlock_error(); it may be gone by the return. */
 void request_answer(struct request *request, dlock_status status);
 /* With the mutex. Nobody asks for it, and nothing of it is under way: frees it. */
@@ -175,6 +183,8 @@ struct place *claim_begins(struct request *request);
 void claim_is_busy(struct request *request);
 /* The owner has the lock, as far as is known. */
 bool claim_still_holds(const struct request *request, const struct place *place);
+/* The request wants the servers' identity, and it must be read first. */
+bool claim_lacks_identity(const struct request *request, const struct place *place);
 /* Answers OK. True: the place did not hold before. */
 bool claim_is_granted(struct request *request, struct place *place);
 /* A release begins. False: it was answered. */

@@ -120,12 +120,22 @@ static const char *own_of(const struct String_vector *nodes, const char *owner, 
 
 /* ---- Sending, and answers -------------------------------------------------------------------- */
 
-/* Without memory ZooKeeper's client sends nothing, and may call back all the same. */
+/* ZooKeeper's client sends nothing then, and may call back all the same. */
+static void has_no_memory(struct request *request)
+{
+    request->in_flight++;
+    if (request_is_wanted(request))
+        request_answer(request, fail(request->what == ACQUIRE ? DLOCK_NO_MEMORY : DLOCK_UNREACHABLE,
+                                     "out of memory"));
+}
+
 static void note_sent(struct request *request, int rc)
 {
-    request->in_flight += rc == ZOK || rc == ZMARSHALLINGERROR;
+    if (rc == ZMARSHALLINGERROR)
+        has_no_memory(request);
     if (rc != ZOK)
         return;
+    request->in_flight++;
     request->sent = true;
     owner_of(request)->base.commands++;
 }
@@ -324,7 +334,7 @@ static void is_first(struct request *request, struct place *place)
         now_sent(request);
         note_sent(request, zoo_aget(zk->handle, path_of(request, place->node, path), 0, is_own_read,
                                     request));
-    } else if (request->exchange->hold->wants_identity && zk->base.identity.text[0] == '\0') {
+    } else if (claim_lacks_identity(request, place)) {
         read_identity(request);
     } else if (session_valid_until(&zk->base) <= boot_ns()) {
         request->first = true; /* session_has_time calls it */
@@ -363,16 +373,33 @@ static void watch_before(struct request *request, struct place *place, const cha
                                          is_watched, request));
 }
 
-/* The owner needs one node. It has another one if a server that lagged behind did not have the first
- * one yet. */
-static void delete_others(struct request *request, const struct String_vector *nodes,
-                          const char *own)
+static void is_other_deleted(int rc, const void *data)
+{
+    struct request *request = landed(data, rc, true);
+    struct zk_session *zk = owner_of(request);
+    if (rc == ZOK || rc == ZNONODE || zk_is_no_answer(rc) || !request_is_wanted(request)) {
+        go_on(request, zk, rc);
+        return;
+    }
+    refused(request, rc);
+    session_unlock(&zk->base);
+}
+
+/* The owner needs one node. It has another one if a server that lagged behind did not have the
+ * first one yet. False: there are others, and the request goes on when they are deleted. */
+static bool is_only_one(struct request *request, const struct String_vector *nodes, const char *own)
 {
     char path[PATH_MAX_BYTES];
+    bool is_only = true;
     for (int i = 0; i < nodes->count; i++)
-        if (is_of(nodes->data[i], request->owner) && strcmp(nodes->data[i], own) != 0)
-            zoo_adelete(owner_of(request)->handle, path_of(request, nodes->data[i], path), -1,
-                        ignore, NULL);
+        if (is_of(nodes->data[i], request->owner) && strcmp(nodes->data[i], own) != 0) {
+            now_sent(request);
+            note_sent(request,
+                      zoo_adelete(owner_of(request)->handle, path_of(request, nodes->data[i], path),
+                                  -1, is_other_deleted, request));
+            is_only = false;
+        }
+    return is_only;
 }
 
 /* The queue has no number left. Whoever finds it so leaves it. The last one to leave deletes it,
@@ -410,7 +437,8 @@ static void find_place(struct request *request, const struct String_vector *node
         place->number = 0;
     snprintf(place->node, sizeof place->node, "%s", own);
     place->doubtful = false;
-    delete_others(request, nodes, own);
+    if (place->number != 0 && !is_only_one(request, nodes, own))
+        return;
     const char *before = last_before(nodes, own);
     if (is_used_up(own))
         leave_used_up(request, own);
@@ -629,8 +657,10 @@ static void is_synced(int rc, const char *path, const void *data)
 static void sync_and_list(struct request *request)
 {
     now_sent(request);
-    note_sent(request,
-              zoo_async(owner_of(request)->handle, request->queue->path, is_synced, request));
+    int rc = zoo_async(owner_of(request)->handle, request->queue->path, is_synced, request);
+    if (rc != ZOK)
+        *connection_of(request) = NO_CONNECTION;
+    note_sent(request, rc);
     list(request);
 }
 
@@ -674,7 +704,9 @@ static void has_nested(int rc, const struct Stat *stat, const void *data)
     struct place *place = place_of(request->queue, request->owner);
     if (has_no_result(request, zk, rc))
         return;
-    if (rc == ZOK && claim_still_holds(request, place))
+    if (rc == ZOK && claim_still_holds(request, place) && claim_lacks_identity(request, place))
+        read_identity(request);
+    else if (rc == ZOK && claim_still_holds(request, place))
         has_acquired(request, place);
     else if (rc == ZOK || rc == ZNONODE)
         request_answer(request, fail(DLOCK_BUSY, "its owner no longer has the lock"));
@@ -718,7 +750,7 @@ static void let_go(struct request *request, struct place *place)
 void zk_go(struct request *request)
 {
     struct place *place = place_of(request->queue, request->owner);
-    if (!request->queue->session->connected)
+    if (!request->queue->session->connected && !request_nests(request))
         return;
     switch (request->what) {
     case ACQUIRE:

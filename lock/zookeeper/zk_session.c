@@ -92,6 +92,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
     if (session->connected) {
         session->granted_ms = zoo_recv_timeout(handle);
         session->connects++;
+        session->refused = false;
         zk->heard = false;
         zk->beat.sent_ns = 0;
         proof_connected(&zk->proof);
@@ -103,7 +104,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
                                                         : "the connection was lost");
     }
     if (state == ZOO_AUTH_FAILED_STATE) {
-        zk->refused = true;
+        zk->refused = session->refused = true;
         strcpy(session->trouble, "the login was refused");
     }
     if (over)
@@ -267,7 +268,7 @@ static void open_handle(struct zk_session *zk)
 {
     struct session *session = &zk->base;
     zk->opening = true;
-    zk->logged_in = zk->refused = false;
+    zk->logged_in = zk->refused = session->refused = false;
     zk->lost_ns = boot_ns();
     session->granted_ms = 0;
     session->identity.text[0] = '\0';

@@ -57,6 +57,53 @@ static void a_create_arrives_after_the_release(void **state)
     proxy_free(far);
 }
 
+/* What is known of the waiter's place: 0: nothing; else the number of its key. */
+static uint64_t number_of(dlock_client *client, dlock *lock, bool *waits)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    const struct queue *queue = lock->engine_state;
+    const struct place *place = LIST_FIRST(&queue->places);
+    uint64_t number = place != NULL ? place->number : 0;
+    *waits = number != 0 && place->before[0] != '\0';
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return number;
+}
+
+/* The second create found the key, so the key is read, without the one before it: its number is not
+ * known. The number comes with the answer to the first create, and then the key is there. */
+static void a_number_comes_while_its_key_is_read(void **state)
+{
+    (void)state;
+    bool waits;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct started once = {0};
+    dlock_client *other = client_here(lasting);
+    dlock *others = lock_at(other);
+    dlock_hold *theirs = acquired(others);
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .connect_timeout_ms = 500,
+                                                                      .command_timeout_ms = 250});
+    dlock *lock = lock_at(client);
+    proxy_plan(near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
+    proxy_plan(far, PROXY_HOLD_REPLY, "{\"success\":[{\"request_range\"", NULL, 0);
+    start(lock, waiting(PATIENCE_MS), &once);
+    eventually(proxy_done(near) && proxy_done(far));
+    proxy_let_go(near);
+    eventually(number_of(client, lock, &waits) != 0);
+    proxy_let_go(far);
+    eventually((number_of(client, lock, &waits), waits) || atomic_load(&once.answers) > 0);
+    assert_int_equal(atomic_load(&once.answers), 0);
+    assert_status(dlock_release(theirs, NULL), OK);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_OK);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+    proxy_free(near);
+    proxy_free(far);
+}
+
 /* ---- Deletes --------------------------------------------------------------------------------- */
 
 static void *release(void *arg)
@@ -133,7 +180,7 @@ static void a_proof_without_a_login(void **state)
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-/* A member is not to blame for that: it is asked again. */
+/* A member is not to blame for that: it is asked again, after a pause. */
 static void too_many_requests(void **state)
 {
     (void)state;
@@ -181,6 +228,54 @@ static void its_servers_were_restored(void **state)
     leave(client, lock);
 }
 
+/* A later request opens a connection, and the identity is forgotten. A nested hold has the one of
+ * the first, which its token is of. */
+static void a_nested_hold_has_the_identity(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here(lasting);
+    dlock *lock = lock_at(client);
+    struct dlock_want want = {.owner_id = 7, .identity = true};
+    dlock_hold *first = wanted(lock, want);
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->base.identity.text[0] = '\0';
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    dlock_hold *nested = wanted(lock, want);
+    assert_string_not_equal(dlock_identity(first), "");
+    assert_string_equal(dlock_identity(first), dlock_identity(nested));
+    assert_status(dlock_release(nested, NULL), OK);
+    assert_status(dlock_release(first, NULL), OK);
+    leave(client, lock);
+}
+
+/* The first hold did not ask for it. */
+static void a_nested_hold_asks_for_the_identity(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here(lasting);
+    dlock *lock = lock_at(client);
+    dlock_hold *first = wanted(lock, (struct dlock_want){.owner_id = 7});
+    dlock_hold *nested = wanted(lock, (struct dlock_want){.owner_id = 7, .identity = true});
+    assert_string_not_equal(dlock_identity(nested), "");
+    assert_status(dlock_release(nested, NULL), OK);
+    assert_status(dlock_release(first, NULL), OK);
+    leave(client, lock);
+}
+
+/* The release failed, and nobody tries it again. Nobody needs the lease any more. */
+static void a_release_that_failed_ends_with_its_client(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here(lasting);
+    dlock *lock = lock_at(client);
+    dlock_abandon(acquired(lock)); /* its place holds, and nobody asks for it */
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    LIST_FIRST(&((struct queue *)lock->engine_state)->places)->released = true;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    leave(client, lock);
+    assert_int_equal(places_at(), 0);
+}
+
 /* What its holder sent last may still come: the next one must not be inside yet. */
 static void an_abandoned_hold_outlives_its_client(void **state)
 {
@@ -198,10 +293,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_create_arrives_after_the_release),
+        cmocka_unit_test(a_number_comes_while_its_key_is_read),
         cmocka_unit_test(a_second_delete_is_refused),
         cmocka_unit_test(a_proof_without_a_login),
         cmocka_unit_test(too_many_requests),
         cmocka_unit_test(its_servers_were_restored),
+        cmocka_unit_test(a_nested_hold_has_the_identity),
+        cmocka_unit_test(a_nested_hold_asks_for_the_identity),
+        cmocka_unit_test(a_release_that_failed_ends_with_its_client),
         cmocka_unit_test(an_abandoned_hold_outlives_its_client),
     };
     if (argc > 1)

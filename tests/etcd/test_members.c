@@ -359,7 +359,7 @@ static void not_sent_in_time(void **state)
     eventually(clock_ms() > until_ms + 1 && has_requests(inside(client)));
     atomic_store(&observed, NULL);
     started_answered(&once);
-    assert_int_equal(once.status, DLOCK_UNKNOWN);
+    assert_int_equal(once.status, DLOCK_UNREACHABLE);
     eventually(kept_in_the_background(client) == 0);
     assert_int_equal(proxy_requests(proxy, CREATE), creates);
     assert_int_equal(proxy_requests(proxy, DELETE), deletes); /* there is nothing to delete */

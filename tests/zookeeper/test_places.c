@@ -153,6 +153,27 @@ static void an_extension_of_what_is_left(void **state)
     leave(client, lock);
 }
 
+/* Nothing is sent for it. So it is answered at once, and the place stays for the outer hold. */
+static void a_nested_release_without_a_connection(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_hold *outer = wanted(lock, (struct dlock_want){.owner_id = 7});
+    dlock_hold *nested = wanted(lock, (struct dlock_want){.owner_id = 7});
+    int64_t until_ns = take_place(client, lock)->until_ns;
+    inside(client)->base.connected = false;
+    let_go(client);
+    assert_status(dlock_release(nested, NULL), OK);
+    const struct place *place = take_place(client, lock);
+    assert_true(place->holds && !place->leaving && place->until_ns >= until_ns);
+    inside(client)->base.connected = true;
+    let_go(client);
+    assert_true(dlock_valid(outer));
+    assert_status(dlock_release(outer, NULL), OK);
+    leave(client, lock);
+}
+
 static int ask_stats(void *client)
 {
     struct dlock_stats stats = {.size = sizeof stats};
@@ -183,6 +204,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(numbers_are_used_up),
         cmocka_unit_test(an_extension_counts_for_the_place),
         cmocka_unit_test(an_extension_of_what_is_left),
+        cmocka_unit_test(a_nested_release_without_a_connection),
         cmocka_unit_test(a_child_asks_for_the_statistics),
     };
     if (argc > 1)
