@@ -141,7 +141,8 @@ shop_setting() {
 shop_write_settings() {
     printf '%s\n' "port=$SHOP_PORT" "operators=$SHOP_OPERATORS_PORT" "redis=$SHOP_REDIS_PORT" \
         "lock=$SHOP_LOCK_PORT" "lock_on=$SHOP_LOCK_ON" "lock_count=$SHOP_LOCK_SERVERS" "sentinel=$SHOP_SENTINEL_PORT" \
-        "answer=$SHOP_ANSWER_MS" "drain=$SHOP_DRAIN_MS" "token=$SHOP_TOKEN_FILE" "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
+        "answer=$SHOP_ANSWER_MS" "drain=$SHOP_DRAIN_MS" "token=$SHOP_TOKEN_FILE" \
+        "base=$SHOP_BASE" "step=$SHOP_STEP" "count=$SHOP_COUNT"
     printf 'option=%s\n' "${SHOP_OPTIONS[@]}"
     printf 'folder=%s\n' "$PWD"
     env | sed -n 's/^INVENTORYD_/environment=&/p'
