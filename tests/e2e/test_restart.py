@@ -505,8 +505,8 @@ def test_a_port_that_somebody_took_is_named(place):
 
 
 def test_another_process_with_the_pid_is_not_ended(place):
-    libraries = "; ".join(f"source {SCRIPTS}/lib/{name}.sh" for name in ("common", "restart"))
-    done = place.run("bash", "-c", f"{libraries}; sleep 60 & end_instance a $! 1 1; kill -KILL $!")
+    libraries = "; ".join(f"source {SCRIPTS}/lib/{name}.sh" for name in ("common", "shop", "restart"))
+    done = place.run("bash", "-c", f"{libraries}; sleep 60 & end_instance a $! 1 1; kill -KILL $!; wait || true")
     assert done.code == 0, done
 
 
