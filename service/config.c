@@ -102,7 +102,8 @@ static const struct row rows[] = {
      "the rung that guards a sale, or a name that means a rung and a write mode together"},
     {"write", WRITE, "a write mode", "", "", 0, 0, AT(named.by_write),
      "how a sale writes the stock. With decr: GET, then DECR. With set: GET, then SET. With "
-     "atomic: one script. With fenced or fenced_textbook: a DECR that is refused if its token is too old"},
+     "atomic: one script. With fenced or fenced_textbook: a DECR that is refused if its token is "
+     "too old"},
     {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
      "check before the write that the hold is still valid"},
     {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),
