@@ -236,7 +236,7 @@ static int64_t needed_ns(const struct etcd_queue *queue, uint64_t *seen)
     return soonest_ns;
 }
 
-/* A look at a hold may have ended in vain, and no watch would tell of its end. When to look again. */
+/* A look at a hold may have failed, and no watch would tell of its end. When to look again. */
 static int64_t look_at_unseen(struct etcd_queue *queue, int64_t now_ns)
 {
     const struct place *place;
