@@ -5,7 +5,6 @@
 #include "body.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,8 +56,9 @@ static void add_key(struct body *body, const char *name, struct key key, unsigne
 {
     const size_t path = strlen(key.path), node = strlen(key.node);
     unsigned char *whole = malloc(path + node + 1);
+    body->lacks |= whole == NULL;
     if (whole == NULL)
-        return; /* the server refuses a request without it */
+        return;
     memcpy(whole, key.path, path);
     memcpy(whole + path, key.node, node);
     whole[path + node - 1] += more;
@@ -95,7 +95,7 @@ void body_compare(struct body *body, struct key key, const char *target, uint64_
 
 void body_end(struct body *body)
 {
-    const bool lacks = body->file == NULL || ferror(body->file) != 0;
+    const bool lacks = body->lacks || body->file == NULL || ferror(body->file) != 0;
     if ((body->file != NULL && fclose(body->file) != 0) || lacks) {
         free(body->text);
         body->text = NULL;

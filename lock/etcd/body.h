@@ -5,6 +5,7 @@
 #ifndef DLOCK_ETCD_BODY_H
 #define DLOCK_ETCD_BODY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -12,6 +13,7 @@ struct body {
     char *text; /* NULL: out of memory */
     size_t size;
     FILE *file;
+    bool lacks; /* there was no memory for a part of it */
 };
 
 /* A key in two parts. */

@@ -133,6 +133,8 @@ static inline struct etcd *etcd_of_request(const struct request *request)
 /* With the mutex. Begins a flight; the body is the flight's. NULL: out of memory. */
 struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *body,
                             void (*landed)(struct flight *flight, const struct reply *reply));
+/* With the mutex. It is sent before all that were not sent yet. */
+void flight_first(struct flight *flight);
 /* With the mutex. The member failed: the next one is asked. */
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why);
 /* With the mutex. It answered a linearizable request. */

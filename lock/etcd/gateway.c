@@ -48,6 +48,12 @@ struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *bo
     return flight;
 }
 
+void flight_first(struct flight *flight)
+{
+    TAILQ_REMOVE(&flight->etcd->waiting, flight, of_etcd);
+    TAILQ_INSERT_HEAD(&flight->etcd->waiting, flight, of_etcd);
+}
+
 /* A handle that is used again is faster than a new one. */
 static void handle_leave(struct etcd *etcd, CURL *easy)
 {

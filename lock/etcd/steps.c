@@ -53,6 +53,8 @@ static struct flight *fly(struct request *request, const char *what, struct body
     flight->was_sent = request->sent;
     request->sent_ns = flight->sent_ns;
     request->in_flight++;
+    if (request->what == LET_GO) /* others wait for that */
+        flight_first(flight);
     return flight;
 }
 
@@ -119,6 +121,8 @@ static void add_latest(struct body *body, const struct request *request, uint64_
 
 /* ---- Acquire: the first ---------------------------------------------------------------------- */
 
+static void ask_for_identity(struct request *request, bool creates);
+
 static void is_identity_read(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
@@ -131,8 +135,13 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
         etcd_go(request);
         return;
     }
-    if (!json_bytes(reply_kv(reply, reply->succeeded), "value", text, sizeof text) ||
-        text[0] == '\0') {
+    const bool was_only_read = flight->ranges == 1;
+    const cJSON *kv = reply_kv(reply, was_only_read ? 0 : reply->succeeded);
+    if (was_only_read && kv == NULL) {
+        ask_for_identity(request, true);
+        return;
+    }
+    if (!json_bytes(kv, "value", text, sizeof text) || text[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED,
                                      "%s: the value of '%s" IDENTITY "' is not one of this library",
                                      session->name, session->root));
@@ -144,30 +153,43 @@ static void is_identity_read(struct flight *flight, const struct reply *reply)
     etcd_go(request);
 }
 
-/* The first client that asks creates the key. All later ones read the same value. */
-static void read_identity(struct request *request)
+/* The first client that asks creates the key. All later ones only read the same value: etcd refuses
+ * whatever might write when its store is full. */
+static void ask_for_identity(struct request *request, bool creates)
 {
     const struct session *session = request->queue->session;
     const struct key key = {session->root, IDENTITY};
     char value[IDENTITY_TEXT_MAX];
     struct body body;
-    if (!claim_draws_identity(value)) {
+    if (creates && !claim_draws_identity(value)) {
         request_answer(request, fail(DLOCK_NO_MEMORY, "the system gives no random bytes"));
         return;
     }
     body_begin(&body);
-    body_add(&body, "{\"compare\":[");
-    body_compare(&body, key, "CREATE", 0);
-    body_add(&body, "],\"success\":[{\"request_put\":{");
-    body_key(&body, key);
-    body_add(&body, ",");
-    body_value(&body, value);
-    body_add(&body, "}},{\"request_range\":{");
-    body_key(&body, key);
-    body_add(&body, "}}],\"failure\":[{\"request_range\":{");
+    body_add(&body, "{");
+    if (creates) {
+        body_add(&body, "\"compare\":[");
+        body_compare(&body, key, "CREATE", 0);
+        body_add(&body, "],\"success\":[{\"request_put\":{");
+        body_key(&body, key);
+        body_add(&body, ",");
+        body_value(&body, value);
+        body_add(&body, "}},{\"request_range\":{");
+        body_key(&body, key);
+        body_add(&body, "}}],\"failure\":[{\"request_range\":{");
+    } else {
+        body_add(&body, "\"success\":[{\"request_range\":{");
+    }
     body_key(&body, key);
     body_add(&body, "}}]}");
-    fly(request, "/v3/kv/txn", &body, is_identity_read);
+    struct flight *flight = fly(request, "/v3/kv/txn", &body, is_identity_read);
+    if (flight != NULL)
+        flight->ranges = creates ? 2 : 1;
+}
+
+static void read_identity(struct request *request)
+{
+    ask_for_identity(request, false);
 }
 
 /* It needs the identity of the servers' data, and a proof that its lease lives. */

@@ -11,6 +11,14 @@
 
 #define PLACE_SESSIONS 2    /* a waiter that has not asked for so many sessions' time is dropped */
 #define LOOKS_PER_SESSION 2 /* a waiter asks so often, in case no watch reports */
+#define LOOKERS 32          /* if there are more waiters than that, each asks more seldom */
+
+/* Each look costs the servers a walk over the queue: all looks together must not become their only
+ * work. */
+static int64_t patience_of(const struct queue *queue)
+{
+    return 1 + (int64_t)queue->place_count / LOOKERS;
+}
 
 static struct place *take_place(struct request *request)
 {
@@ -22,9 +30,11 @@ static struct place *take_place(struct request *request)
             return NULL;
         strcpy(place->owner, request->owner);
         LIST_INSERT_HEAD(&request->queue->places, place, of_queue);
+        request->queue->place_count++;
     }
     place->acquisition = request->exchange->hold->acquisition;
-    place->until_ns = boot_ns() + PLACE_SESSIONS * session->granted_ms * NS_PER_MS;
+    place->until_ns =
+        boot_ns() + patience_of(request->queue) * PLACE_SESSIONS * session->granted_ms * NS_PER_MS;
     place->ends_ns = INT64_MAX;
     place->released = false;
     return place;
@@ -96,7 +106,8 @@ struct place *claim_begins(struct request *request)
 void claim_is_busy(struct request *request)
 {
     request->exchange->busy->kind = WAIT_CHANNEL;
-    request->exchange->busy->again_ms = request->queue->session->granted_ms / LOOKS_PER_SESSION;
+    request->exchange->busy->again_ms =
+        patience_of(request->queue) * request->queue->session->granted_ms / LOOKS_PER_SESSION;
     request->exchange->unresolved = false;
     request_answer(request, fail(DLOCK_BUSY, "another holder has the lock"));
 }

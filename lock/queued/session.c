@@ -191,6 +191,7 @@ void place_free(struct queue *queue, struct place *place)
     if (queue->session->ops->free_place != NULL)
         queue->session->ops->free_place(queue->session, place);
     LIST_REMOVE(place, of_queue);
+    queue->place_count--;
     free(place);
 }
 

@@ -43,7 +43,7 @@ struct queue {
     struct session *session;
     struct dlock *lock; /* NULL: closed */
     LIST_HEAD(, place) places;
-    size_t request_count;
+    size_t place_count, request_count;
     LIST_ENTRY(queue) of_session;
     char *path; /* of the node that its nodes are below */
 };
