@@ -20,6 +20,12 @@ static int64_t patience_of(const struct queue *queue)
     return 1 + (int64_t)queue->place_count / LOOKERS;
 }
 
+/* CLOCK_BOOTTIME: until when a waiter that asks now must ask again. */
+static int64_t asks_until_ns(const struct queue *queue)
+{
+    return boot_ns() + patience_of(queue) * PLACE_SESSIONS * queue->session->granted_ms * NS_PER_MS;
+}
+
 static struct place *take_place(struct request *request)
 {
     const struct session *session = request->queue->session;
@@ -33,8 +39,7 @@ static struct place *take_place(struct request *request)
         request->queue->place_count++;
     }
     place->acquisition = request->exchange->hold->acquisition;
-    place->until_ns =
-        boot_ns() + patience_of(request->queue) * PLACE_SESSIONS * session->granted_ms * NS_PER_MS;
+    place->until_ns = asks_until_ns(request->queue);
     place->ends_ns = INT64_MAX;
     place->released = false;
     return place;
@@ -105,6 +110,9 @@ struct place *claim_begins(struct request *request)
 
 void claim_is_busy(struct request *request)
 {
+    struct place *place = place_of(request->queue, request->owner);
+    if (place != NULL) /* others may have come since it asked */
+        place->until_ns = asks_until_ns(request->queue);
     request->exchange->busy->kind = WAIT_CHANNEL;
     request->exchange->busy->again_ms =
         patience_of(request->queue) * request->queue->session->granted_ms / LOOKS_PER_SESSION;
