@@ -39,9 +39,10 @@
  * until the lease ends.
  *
  * WAITERS.  A waiter is woken when the one before it in the queue is gone. In case that is not
- * told, it asks again after half of the lease's time. With more than 32 waiters of the client on
- * one lock it asks after longer: 33 times as long if there are 1024. Each question costs the
- * servers a walk over the queue. So options.contenders above a hundred makes each acquire slower.
+ * told, it asks again after half of the lease's time. If the client has more than 32 waiters on one
+ * lock, it asks after longer: after a minute, or half of the lease's time, at the latest. Each
+ * question costs the servers a walk over the queue. So options.contenders above a hundred makes
+ * each acquire slower.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
  * They begin with the first acquire. It has up to 64 connections for requests, and one or two for

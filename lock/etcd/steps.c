@@ -219,7 +219,8 @@ static void is_placed(struct request *request, struct etcd_place *place, const s
     place->seen = revision;
     /* A place that is left: the request waits until it is gone. Or the end of its key, or of the
      * one before, may have been told already. */
-    if (place->base.leaving || place->base.lost || etcd_queue_of(request)->heard > revision) {
+    if (place->base.leaving || place->base.lost || place->deletes > 0 ||
+        etcd_queue_of(request)->heard > revision) {
         etcd_go(request);
     } else if (!before->exists) {
         is_first(request, place);
@@ -271,6 +272,8 @@ static void is_created(struct flight *flight, const struct reply *reply)
         etcd_go(request);
     } else if (reply->succeeded && !place->alone && !reply_has_range(reply, 0)) {
         lacks_a_part(request);
+    } else if (reply->succeeded && place->base.number != reply->revision) {
+        read_own(request, place); /* an earlier create was carried out, and its key is gone */
     } else if (reply->succeeded) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         etcd_queue_of(request)->is_empty = !before.exists;
@@ -417,7 +420,7 @@ static void is_read(struct flight *flight, const struct reply *reply)
         place->seen = reply->revision;
     if (request->what != ACQUIRE || request->exchange->hold->depth > 1)
         own_is_read(request, exists);
-    else if (exists && flight->number == own.created)
+    else if (exists && flight->number == own.created && place->base.number == own.created)
         is_placed(request, place, &before, reply->revision);
     else
         is_created_or_not(flight, place, &own);

@@ -41,7 +41,8 @@ void etcd_first_is_gone(struct queue *queue, const char *node, uint64_t number)
     if (first == NULL || !first->is_first || first->base.number >= number)
         return;
     LIST_FOREACH(place, &queue->places, of_queue)
-        if (strcmp(place->before, node) == 0 && place->number != 0 && !place->leaving)
+        if (strcmp(place->before, node) == 0 && place->number > first->base.number &&
+            !place->leaving)
             ((struct etcd_place *)place)->is_first = true;
 }
 

@@ -11,6 +11,7 @@
 
 #define PLACE_SESSIONS 2    /* a waiter that has not asked for so many sessions' time is dropped */
 #define LOOKS_PER_SESSION 2 /* a waiter asks so often, in case no watch reports */
+#define LOOK_MS_MOST 60000  /* unless that is more often */
 #define LOOKERS 32          /* if there are more waiters than that, each asks more seldom */
 
 /* Each look costs the servers a walk over the queue: all looks together must not become their only
@@ -18,6 +19,12 @@
 static int64_t patience_of(const struct queue *queue)
 {
     return 1 + (int64_t)queue->place_count / LOOKERS;
+}
+
+static int64_t looks_again_ms(const struct queue *queue)
+{
+    const int64_t least_ms = queue->session->granted_ms / LOOKS_PER_SESSION;
+    return max_ns(least_ms, min_ns(patience_of(queue) * least_ms, LOOK_MS_MOST));
 }
 
 /* CLOCK_BOOTTIME: until when a waiter that asks now must ask again. */
@@ -114,8 +121,7 @@ void claim_is_busy(struct request *request)
     if (place != NULL) /* others may have come since it asked */
         place->until_ns = asks_until_ns(request->queue);
     request->exchange->busy->kind = WAIT_CHANNEL;
-    request->exchange->busy->again_ms =
-        patience_of(request->queue) * request->queue->session->granted_ms / LOOKS_PER_SESSION;
+    request->exchange->busy->again_ms = looks_again_ms(request->queue);
     request->exchange->unresolved = false;
     request_answer(request, fail(DLOCK_BUSY, "another holder has the lock"));
 }

@@ -83,6 +83,7 @@ static void leave_again(struct session *session, struct place *place)
 {
     session_look(session);
     place->leaving = false;
+    place->released = true;
     place->until_ns = boot_ns() + LEAVE_AGAIN_NS;
 }
 
@@ -109,13 +110,14 @@ void request_answer(struct request *request, dlock_status status)
     struct session *session = request->queue->session;
     struct call *call = request->call;
     struct place *place = place_of(request->queue, request->owner);
-    if (request->what == LET_GO && status != DLOCK_OK && place != NULL && !request_nests(request))
-        leave_again(session, place); /* it may still be there */
+    if (request->what == LET_GO && status != DLOCK_OK && place != NULL && !request_nests(request) &&
+        (place->leaving || !request->unasked))
+        leave_again(session, place); /* it may still be there. (Else the owner has another one.) */
     if (request->what == ACQUIRE && place != NULL && !place->holds && !keeps_place(status)) {
         place->until_ns = 0; /* what is there would be in front of everybody */
         session_look(session);
     } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
-               (status == DLOCK_UNKNOWN || request->first)) {
+               (status == DLOCK_UNKNOWN || status == DLOCK_UNREACHABLE || request->first)) {
         place->until_ns = min_ns(place->until_ns, unproven_until_ns(session, request, place));
         session_look(session);
     }

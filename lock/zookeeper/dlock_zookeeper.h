@@ -49,9 +49,10 @@
  * jute.maxbuffer, 1 MiB by default, the session is given up, and its holds are lost.
  *
  * WAITERS.  A waiter is woken when the one before it in the queue is gone. In case that is not
- * told, it asks again after half of the session's time. With more than 32 waiters of the client on
- * one lock it asks after longer: 33 times as long if there are 1024. Each question costs the
- * servers a walk over the queue. So options.contenders above a hundred makes each acquire slower.
+ * told, it asks again after half of the session's time. If the client has more than 32 waiters on
+ * one lock, it asks after longer: after a minute, or half of the session's time, at the latest.
+ * Each question costs the servers a walk over the queue. So options.contenders above a hundred
+ * makes each acquire slower.
  *
  * THREADS.  A client has four threads more: two of ZooKeeper's client library, one that opens
  * sessions, and one that keeps the time. They begin with the first acquire.

@@ -651,7 +651,7 @@ OF_ENSEMBLES = [
      "            place->base.doubtful = place->guard != flight->guard;", "            place->base.doubtful = false;",
      "etcd_again", "a_create_arrives_after_the_release"),
     ("a key that was read without the one before it is the first", "lock/etcd/steps.c",
-     "exists && flight->number == own.created", "exists && place->base.number != 0",
+     "flight->number == own.created && place->base.number", "place->base.number",
      "etcd_again", "a_number_comes_while_its_key_is_read"),
     ("a nested hold has the identity that is known last", "lock/queued/claim.c",
      "        hold->identity = place->identity;", "        hold->identity = session->identity;",

@@ -83,8 +83,20 @@ static inline size_t exist(void)
 /* Renews the hold until so many servers count. */
 static inline void counted_by(dlock_hold *hold, int count)
 {
-    eventually(dlock_extend(hold) == DLOCK_OK &&
-               __builtin_popcount(hold->servers & 0xffff) == count);
+    const int64_t until_ms = clock_ms() + PATIENCE_MS;
+    dlock_status status;
+    uint32_t counted;
+    bool reached;
+    do {
+        status = dlock_extend(hold);
+        counted = hold->servers & 0xffff;
+        reached = status == DLOCK_OK && __builtin_popcount(counted) == count;
+        short_pause();
+    } while (!reached && clock_ms() < until_ms);
+    if (!reached)
+        print_error("dlock_extend: %d, %s; counted %x, set again %x\n", status, dlock_error(),
+                    counted, hold->quorum->again);
+    must(reached);
 }
 
 /* A hold that all servers had: so the next request goes to each of them at once, and none of them

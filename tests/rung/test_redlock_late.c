@@ -519,7 +519,8 @@ static void the_first_server_is_dead(void **state)
     end(client, lock);
 }
 
-int main(void)
+/* One argument: only the tests whose name it matches. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_grant_is_released),
@@ -545,5 +546,7 @@ int main(void)
         cmocka_unit_test(last_commands_that_may_arrive_keep_the_lock),
         cmocka_unit_test(the_first_server_is_dead),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("redlock_late", tests, servers_start, servers_stop);
 }
