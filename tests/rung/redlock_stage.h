@@ -104,6 +104,8 @@ static inline void counted_by(dlock_hold *hold, int count)
 static inline dlock *connected(dlock_client *client)
 {
     dlock *lock = redlock_of(client);
+    for (size_t i = 0; i < SERVERS; i++) /* a release by the client before may have been cut off */
+        server_integer(servers[i], "DEL " LOCK);
     dlock_hold *hold = acquired(lock);
     counted_by(hold, (int)redis_of(client)->config.server_count);
     assert_status(dlock_release(hold, NULL), OK);
