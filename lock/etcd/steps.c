@@ -272,16 +272,14 @@ static void is_created(struct flight *flight, const struct reply *reply)
         etcd_go(request);
     } else if (reply->succeeded && !place->alone && !reply_has_range(reply, 0)) {
         lacks_a_part(request);
-    } else if (reply->succeeded && place->base.number != reply->revision) {
-        read_own(request, place); /* an earlier create was carried out, and its key is gone */
-    } else if (reply->succeeded) {
+    } else if (reply->succeeded && place->base.number == reply->revision) {
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         etcd_queue_of(request)->is_empty = !before.exists;
         is_placed(request, place, &before, reply->revision);
-    } else if (place->alone) {
+    } else if (!reply->succeeded && place->alone) {
         etcd_queue_of(request)->is_empty = false;
         etcd_go(request); /* it asks who is before it */
-    } else {
+    } else {              /* an earlier create was carried out; its key may be gone */
         read_own(request, place);
     }
 }
