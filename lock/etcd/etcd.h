@@ -151,10 +151,15 @@ void etcd_wake(struct session *session);
 /* With the mutex, on the client's thread. Asks for a login, a lease, a keep-alive, a proof, as is
  * due. Returns when it is due next, on CLOCK_MONOTONIC. */
 int64_t lease_go(struct etcd *etcd);
+/* With the mutex. It must log in before other requests. */
+static inline bool lease_lacks_login(const struct etcd *etcd)
+{
+    return etcd->url.user != NULL && etcd->token[0] == '\0';
+}
 /* With the mutex. Whether requests can be sent: there is a connection, and a login if need be. */
 static inline bool lease_lets_in(const struct etcd *etcd)
 {
-    return etcd->base.connected && (etcd->url.user == NULL || etcd->token[0] != '\0');
+    return etcd->base.connected && !lease_lacks_login(etcd);
 }
 /* With the mutex. Whether requests can be sent that depend on the client's own key; has it written
  * if not. */

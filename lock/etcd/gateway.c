@@ -247,8 +247,7 @@ static bool launch(struct flight *flight)
     snprintf(url, sizeof url, "%s%s", etcd->url.endpoints[etcd->endpoint], flight->what);
     set_headers(flight);
     flight->member = etcd->endpoint;
-    flight->no_token =
-        etcd->url.user != NULL && etcd->token[0] == '\0' && strcmp(flight->what, LOGIN) != 0;
+    flight->no_token = lease_lacks_login(etcd) && strcmp(flight->what, LOGIN) != 0;
     curl_easy_setopt(easy, CURLOPT_URL, url);
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, flight->body);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, flight->headers);
@@ -494,16 +493,15 @@ static void rest(struct etcd *etcd, int64_t until_ns)
 static void close_all(struct etcd *etcd)
 {
     int64_t until_ns = mono_deadline_ns(CLOSE_MS);
-    end_flights(etcd, true);
     if (session_is_held(&etcd->base))
         etcd->lease = 0;
     for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {
+        end_flights(etcd, true);
         if (lease_revoke(etcd, etcd->lease) == NULL || !launch_all(etcd, mono_ns()))
             break;
         while (!TAILQ_EMPTY(&etcd->flying) && mono_ns() < until_ns)
             if (!perform(etcd))
                 rest(etcd, until_ns);
-        end_flights(etcd, true);
     }
     end_flights(etcd, true);
     while (etcd->idle_count > 0)

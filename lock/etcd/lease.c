@@ -235,7 +235,7 @@ static bool has_lost_places(const struct etcd *etcd)
 static void revoke_ended(struct etcd *etcd)
 {
     if (etcd->ended != 0 && !etcd->revoking && mono_ns() >= etcd->again_ns &&
-        (etcd->url.user == NULL || etcd->token[0] != '\0') && !has_lost_places(etcd))
+        !lease_lacks_login(etcd) && !has_lost_places(etcd))
         etcd->revoking = lease_revoke(etcd, etcd->ended) != NULL;
 }
 
@@ -292,7 +292,7 @@ int64_t lease_go(struct etcd *etcd)
         return INT64_MAX;
     if (mono_ns() < etcd->again_ns)
         return etcd->again_ns;
-    const bool needs_login = etcd->url.user != NULL && etcd->token[0] == '\0';
+    const bool needs_login = lease_lacks_login(etcd);
     if (needs_login && mono_ns() < etcd->login_ns)
         return etcd->login_ns;
     if (needs_login)

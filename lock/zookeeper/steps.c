@@ -402,8 +402,8 @@ static bool is_only_one(struct request *request, const struct String_vector *nod
     return is_only;
 }
 
-/* The queue has no number left. Whoever finds it so leaves it. The last one to leave deletes it,
- * and the next one to come makes it anew, with numbers from 0. */
+/* The queue has no number left. Each waiter that notices this deletes its node. The last one
+ * deletes the queue, too. The next waiter creates it again, with numbers from 0. */
 static void leave_used_up(struct request *request, const char *own)
 {
     struct zk_session *zk = owner_of(request);

@@ -8,6 +8,7 @@
 #include "etcd_stage.h"
 #include "must.h"
 #include "started.h"
+#include "waiter.h"
 
 #include <pthread.h>
 
@@ -106,13 +107,6 @@ static void a_number_comes_while_its_key_is_read(void **state)
 
 /* ---- Deletes --------------------------------------------------------------------------------- */
 
-static void *release(void *arg)
-{
-    struct started *started = arg;
-    started->status = dlock_release(started->hold, NULL);
-    return NULL;
-}
-
 /* It was carried out, and its answer was lost. Then it is refused. */
 static void a_second_delete_is_refused(void **state)
 {
@@ -121,16 +115,15 @@ static void a_second_delete_is_refused(void **state)
     struct proxy *near = proxy_start_to(proxy_port(far));
     dlock_client *client = client_behind(near, lasting);
     dlock *lock = lock_at(client);
-    struct started once = {.hold = acquired(lock)};
+    struct releaser once = {.hold = acquired(lock)};
     proxy_plan(far, PROXY_HOLD_REQUEST, KEEP_ALIVE, NULL, 0);
     proxy_plan(near, PROXY_CUT_REPLY, DELETE, NULL, 0);
-    pthread_t thread = thread_start(release, &once);
+    releaser_start(&once);
     eventually(proxy_done(near));
     answer(near, DELETE, "403 Forbidden", "{\"code\":7,\"message\":\"permission denied\"}");
     eventually(proxy_done(far));
     proxy_let_go(far);
-    thread_wait(thread);
-    assert_int_equal(once.status, DLOCK_UNKNOWN);
+    assert_int_equal(releaser_end(&once), DLOCK_UNKNOWN);
     assert_true(is_free(lock));
     leave(client, lock);
     proxy_free(near);
@@ -154,7 +147,10 @@ static void a_proof_without_a_login(void **state)
     allow(server);
     struct proxy *far = proxy_start_to(etcd_server_port(server));
     struct proxy *near = proxy_start_to(proxy_port(far));
-    dlock_client *client = ann_behind(near, lasting);
+    dlock_client *client =
+        ann_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                .connect_timeout_ms = PATIENCE_MS,
+                                                .command_timeout_ms = PATIENCE_MS});
     dlock *lock = lock_at(client), *other;
     struct started holder = {.hold = acquired(lock)}, next = {0};
     assert_status(dlock_open(client, NULL, "other", &other), OK);

@@ -673,7 +673,7 @@ OF_ENSEMBLES = [
     ("a member is to blame for too many requests", "lock/etcd/gateway.c",
      "reply.busy || flight->is_local", "flight->is_local",
      "etcd_again", "too_many_requests"),
-    ("servers that were restored have their identity of before", "lock/etcd/gateway.c",
+    ("a new connection does not make the client read the identity again", "lock/etcd/gateway.c",
      "    if (connects > 0)", "    if (connects > 1000)",
      "etcd_again", "its_servers_were_restored"),
     ("an abandoned hold ends with its client", "lock/etcd/gateway.c",
