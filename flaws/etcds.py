@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.request
 
+from connections import has_socket, inodes
 from link import Link
 from ports import free_ports
 from redis_server import spawn
@@ -18,21 +19,6 @@ from waiting import wait_until
 
 START_S = 60
 SOON_S = 0.3  # an answer that only those wait for who look again
-
-
-def connections(column, port):
-    """The inode of each connection of this machine with that port at that end: 1 its own, 2 the other one."""
-    lines = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [fields[9] for fields in lines if fields[column] == f"0100007F:{port:04X}"]
-
-
-def has_socket(pid, inode):
-    with contextlib.suppress(OSError):
-        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if str(fd.readlink()) == f"socket:[{inode}]":
-                    return True
-    return False
 
 
 class Member:
@@ -107,7 +93,7 @@ class Cluster:
 
     def source(self, near):
         """The member whose socket has that port; None: it has ended."""
-        for inode in connections(1, near.getpeername()[1]):
+        for inode in inodes(near.getpeername()[1], near.getsockname()[1]):
             for member in self.nodes:
                 if has_socket(member.process.pid, inode):
                     return member
@@ -202,7 +188,7 @@ class Cluster:
         """The member that the client of that process is connected with."""
         def find():
             for member in self.nodes:
-                if any(has_socket(pid, inode) for inode in connections(2, member.client_port)):
+                if any(has_socket(pid, inode) for inode in inodes(0, member.client_port)):
                     return member
             return None
         return wait_until(find, "a connection")

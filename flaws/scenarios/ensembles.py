@@ -145,7 +145,8 @@ def queueing(stage, crowd):
 def herding(stage, crowd):
     """So many waiters of a program of its own, which watch the queue. The same is returned."""
     ensemble, out = stage.ensemble, stage.folder / "herd.txt"
-    queue = ensemble.queue(LOCK_KEY)[0].rpartition("/")[0]
+    # A server that is behind does not show the holder's node at once.
+    queue = wait_until(lambda: ensemble.queue(LOCK_KEY), "the holder's node is seen", CROWD_S)[0].rpartition("/")[0]
     hosts = ",".join(f"127.0.0.1:{node.client_port}" for node in ensemble.nodes)
     with open(out, "wb") as file:
         program = stage.spawn([str(stage.built("herd")), hosts, queue, str(crowd)], file)
