@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SESSION_MS 5000 /* two ticks of an ensemble, and more */
+
 static void answer_object(struct request *request, cJSON *json)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
@@ -456,6 +458,16 @@ static bool switch_now(struct service *service, struct sale_worker *worker, stru
     return recorded;
 }
 
+/* A session that was idle proves itself within a tick; checks of the ensemble have less time. What
+ * else is wrong with the servers, sales and checks will say. */
+static void await_session(struct service *service, const struct setting *setting)
+{
+    char ignored[STOCK_ERROR_MAX];
+    struct lock_servers *locks = &service->locks[lock_servers_role(setting->rung)];
+    if (locks->engine != NULL)
+        lock_servers_try(locks, "switch", SESSION_MS, NULL, ignored);
+}
+
 bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
 {
     struct wish wish;
@@ -477,6 +489,7 @@ bool admin_put_lock(struct service *service, struct sale_worker *worker, struct 
         lock_owner_close_locks(&service->lock_owner_pool, wish.setting.rung);
         for (size_t i = 0; i < LOCK_ROLES; i++)
             lock_servers_use(&service->locks[i], i == lock_servers_role(wish.setting.rung));
+        await_session(service, &wish.setting);
     }
     mode_open(&service->mode);
     workers_go_on(service->sales);

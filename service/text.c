@@ -61,7 +61,8 @@ static bool is_sentinel(const char *at, size_t size)
 static void cut_reason(char *text)
 {
     static const char *const phrases[] = {
-        " could not be connected to: ", " did not answer in time: ", " lives: "};
+        " could not be connected to: ", " had to be asked first: ", " did not answer in time: ",
+        " lives: "};
     for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++) {
         char *at = strstr(text, phrases[i]);
         if (at == NULL)

@@ -38,6 +38,11 @@
  * most. If a hold was abandoned or not released, it does not. All keys of the client then stay
  * until the lease ends.
  *
+ * STORE.  etcd keeps the history of all keys until it is compacted, and by default nobody does that.
+ * Each acquire with its release adds some hundred bytes. When the store is full, etcd refuses every
+ * acquire. So let the servers compact: --auto-compaction-mode periodic
+ * --auto-compaction-retention 5m.
+ *
  * WAITERS.  A waiter is woken when the one before it in the queue is gone. In case that is not
  * told, it asks again after half of the lease's time. If the client has more than 32 waiters on one
  * lock, it asks after longer: after a minute, or half of the lease's time, at the latest. Each

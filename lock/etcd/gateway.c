@@ -426,10 +426,12 @@ void etcd_is_back(struct etcd *etcd)
         session->refused = false;
     if (!session->refused)
         session->trouble[0] = '\0';
-    if (session->connected || etcd->lease == 0) /* it was asked under a lease that has ended */
+    if (etcd->lease == 0) /* it was asked under a lease that has ended */
+        return;
+    session_tell(session, false, session->connected ? "it answers" : "connected");
+    if (session->connected)
         return;
     session->connected = true;
-    session_tell(session, false, "connected");
     session_look(session);
 }
 

@@ -327,6 +327,7 @@ static void end_request(struct request *request)
         return;
     }
     if (request->sent) {
+        session_tell(session, true, "a request was not answered in time");
         if (request->exchange != NULL && request->what == ACQUIRE)
             request->exchange->unresolved = true;
         request_answer(request, fail(DLOCK_UNKNOWN, "%s did not answer in time%s%s", session->name,

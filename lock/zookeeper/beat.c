@@ -62,14 +62,27 @@ static void beat_send(struct zk_session *zk, int64_t now_ns)
     zk->base.commands += rc == ZOK;
 }
 
+/* A server that hangs is told long before ZooKeeper's client gives the connection up. */
+static int64_t await_answer(struct zk_session *zk, int64_t now_ns)
+{
+    const int64_t limit_ms = zk->base.client->options.command_timeout_ms;
+    const int64_t due_ns = zk->beat.sent_ns + limit_ms * NS_PER_MS;
+    if (now_ns < due_ns)
+        return due_ns;
+    session_tell(&zk->base, true, "a request was not answered in time");
+    return INT64_MAX;
+}
+
 int64_t beat_go(struct zk_session *zk, int64_t now_ns)
 {
     const struct beat *beat = &zk->beat;
     const int64_t pause_ns = zk->base.granted_ms * NS_PER_MS / BEATS_PER_TIMEOUT;
     const bool proven = session_valid_until(&zk->base) > now_ns;
-    if (!zk->base.connected || zk->base.open_locks == 0 || beat->under_way)
+    if (!zk->base.connected || zk->base.open_locks == 0)
         return INT64_MAX;
+    if (beat->under_way)
+        return await_answer(zk, now_ns);
     if (beat->sent_ns == 0 || now_ns >= proof_due(&zk->proof, beat->sent_ns, pause_ns, proven))
         beat_send(zk, now_ns);
-    return beat->under_way ? INT64_MAX : proof_due(&zk->proof, beat->sent_ns, pause_ns, proven);
+    return beat->under_way ? await_answer(zk, now_ns) : proof_due(&zk->proof, beat->sent_ns, pause_ns, proven);
 }

@@ -39,8 +39,9 @@
  * inspection tells a ttl_ms of -1. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to
  * create, read, write and delete below the path. A break that answers UNKNOWN may be carried out
- * after the call. dlock_client_close() ends the session. An abandoned hold ends with it, so first
- * wait for as long as the hold may live; or end the process without closing the client.
+ * after the call. dlock_client_close() ends the session, and with it all holds. So it waits until
+ * each abandoned hold is over, ttl_ms at most. If you can't wait, end the process without closing
+ * the client: the servers then end the session in time.
  *
  * LIMITS.  The system's resolver looks host names up, and only to connect. Closing a client waits
  * for a look-up that is under way, and up to 5 s for a server that does not answer. The client

@@ -46,6 +46,7 @@ void zk_make_above(struct zk_session *zk, const char *path)
 void zk_heard(struct zk_session *zk, int64_t sent_ns, bool write)
 {
     zk->heard = true;
+    session_tell(&zk->base, false, "it answers");
     if (!write)
         proof_answered(&zk->proof, sent_ns, boot_ns());
     else if (proof_written(&zk->proof, sent_ns, boot_ns()))
@@ -331,10 +332,22 @@ bool zk_start(struct session *session)
     return zk->thread_count == 2;
 }
 
+/* The end of the session ends its holds. But what the holder of an abandoned one sent last may
+ * still come, and must not meet the next holder. */
+static void await_abandoned(struct session *session)
+{
+    const int64_t until_ns = mono_ns() + session->granted_ms * NS_PER_MS;
+    while (session_is_held(session) && mono_ns() < until_ns) {
+        struct timespec look = timespec_of(mono_ns() + LOOK_AGAIN_NS);
+        pthread_cond_timedwait(&session->changed, &session->mutex, &look);
+    }
+}
+
 void zk_stop(struct session *session)
 {
     struct zk_session *zk = zk_of(session);
     pthread_mutex_lock(&session->mutex);
+    await_abandoned(session);
     session->stop = true;
     pthread_cond_broadcast(&session->changed);
     session_unlock(session);

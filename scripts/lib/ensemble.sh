@@ -190,7 +190,7 @@ etcd_start() {
             --listen-peer-urls "http://127.0.0.1:$((port + ENSEMBLE_SERVERS))" \
             --initial-advertise-peer-urls "http://127.0.0.1:$((port + ENSEMBLE_SERVERS))" \
             --initial-cluster "$(IFS=, && printf '%s' "${peers[*]}")" --initial-cluster-state new \
-            --logger zap --log-level warn
+            --logger zap --log-level warn --auto-compaction-mode periodic --auto-compaction-retention 5m
     done 4< <(etcd_parts)
 }
 

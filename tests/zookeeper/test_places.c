@@ -196,6 +196,19 @@ static void a_child_asks_for_the_statistics(void **state)
     leave(client, lock);
 }
 
+/* What its holder sent last may still come: the next one must not be inside yet. */
+static void an_abandoned_hold_is_awaited(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    const int64_t ends_ns = mono_ns() + dlock_remaining_ms(hold) * NS_PER_MS;
+    assert_status(dlock_abandon(hold), OK);
+    leave(client, lock);
+    assert_true(mono_ns() >= ends_ns);
+}
+
 /* One argument: only the tests whose name it matches. */
 int main(int argc, char **argv)
 {
@@ -206,6 +219,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_extension_of_what_is_left),
         cmocka_unit_test(a_nested_release_without_a_connection),
         cmocka_unit_test(a_child_asks_for_the_statistics),
+        cmocka_unit_test(an_abandoned_hold_is_awaited),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -97,6 +97,27 @@ static void its_server_hangs(void **state)
     record_free(record);
 }
 
+/* Nobody asks for anything, and ZooKeeper's client would keep the connection for long. */
+static void a_hang_is_told(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *client = client_here((struct dlock_options){
+        .command_timeout_ms = 100, .on_event = record_event, .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    zookeeper_pause(zookeeper);
+    eventually(record_count(record, "a request was not answered in time") == 1);
+    zookeeper_resume(zookeeper);
+    eventually(record_count(record, "it answers") == 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    struct dlock_stats stats = {.size = sizeof stats};
+    dlock_client_stats(client, &stats);
+    assert_int_equal(stats.connects, 1);
+    leave(client, lock);
+    record_free(record);
+}
+
 /* The session outlives the server's process, and so does the hold. */
 static void its_server_restarts(void **state)
 {
@@ -233,6 +254,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(holds_are_given_time),
         cmocka_unit_test(its_server_hangs),
+        cmocka_unit_test(a_hang_is_told),
         cmocka_unit_test(its_server_restarts),
         cmocka_unit_test(its_server_loses_its_data),
         cmocka_unit_test(nobody_releases),
