@@ -165,7 +165,7 @@ static dlock_status acquire_granted(struct acquiring *a)
     hold_set_end(hold, sent_ns);
     int64_t ttl_ms = renewal_ms(hold, counts_ns);
     if (a->lock->rung.expires) {
-        hold->valid_until_ns = validity_end_ns(counts_ns, ttl_ms);
+        hold->valid_until_ns = hold_valid_until(hold, counts_ns, hold->ttl_ms);
         if (!dlock_valid(hold))
             return give_back_late(a);
     }

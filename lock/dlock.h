@@ -752,10 +752,11 @@ DLOCK_API size_t dlock_process(dlock_client *client);
  *            acquire first.
  *            UNKNOWN also if an earlier command of this owner may still be carried out. Then the
  *            lock is left to expire, and dlock_batch_reply() has the replies to `last`.
- * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY  the release was not carried out. It continues in the
- *            background, unless the lock is left to expire. `last` was not carried out, or
- *            dlock_batch_reply() has its replies. LIMIT: no connection was free, or
- *            earlier calls of this client left no time.
+ * UNREACHABLE, LIMIT, REFUSED, NO_MEMORY, UNSUPPORTED  the release was not carried out. It
+ *            continues in the background, unless the lock is left to expire. `last` was not
+ *            carried out, or dlock_batch_reply() has its replies. LIMIT: no connection was free,
+ *            or earlier calls of this client left no time. UNSUPPORTED: the servers are not Redis,
+ *            and `last` is not NULL.
  * WRONG_TYPE the lock is left to expire.
  * FORKED, INVALID (hold is NULL).
  * `none` and `local` are released in any case; the answer is then about `last`.

@@ -43,11 +43,11 @@ void release_take(struct releasing *r)
     fail(DLOCK_LOST, "'%s' no longer belonged to this hold at its release", r->hold->key);
 }
 
-/* Whether the status leaves open whether the lock was released. */
+/* Whether the lock may not have been released. UNSUPPORTED: because of the batch. */
 static bool is_inconclusive(dlock_status status)
 {
     return status == DLOCK_UNREACHABLE || status == DLOCK_LIMIT || status == DLOCK_REFUSED ||
-           status == DLOCK_NO_MEMORY || status == DLOCK_UNKNOWN;
+           status == DLOCK_NO_MEMORY || status == DLOCK_UNSUPPORTED || status == DLOCK_UNKNOWN;
 }
 
 /* Whether the key may still exist when the hold's validity has ended: another hold gave it a longer

@@ -122,6 +122,15 @@ int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns)
     return min_ns(hold->ttl_ms, (hold->ends_ns - sent_ns) / NS_PER_MS);
 }
 
+int64_t hold_valid_until(const struct dlock_hold *hold, int64_t sent_ns, int64_t ttl_ms)
+{
+    int64_t until_ns = validity_end_ns(sent_ns, min_ns(ttl_ms, hold->ttl_ms));
+    if (hold->ends_ns == INT64_MAX)
+        return until_ns;
+    int64_t from_ns = max_ns(sent_ns, hold->ends_ns - hold->hold_max_ms * NS_PER_MS);
+    return min_ns(until_ns, validity_end_ns(from_ns, (hold->ends_ns - from_ns) / NS_PER_MS));
+}
+
 static void put_turn(struct heap *heap, struct dlock_hold *hold, int64_t at_ns)
 {
     bool renewed = hold->lock->rung.renewed && hold->lock->client->engine->renewer != NULL &&
@@ -165,7 +174,7 @@ static void extend_one(struct timekeeper *timekeeper, struct dlock_hold *hold, i
                        int64_t ttl_ms, bool awaited)
 {
     int64_t given_ms = min_ns(ttl_ms, renewal_ms(hold, sent_ns));
-    int64_t until_ns = validity_end_ns(sent_ns, given_ms);
+    int64_t until_ns = hold_valid_until(hold, sent_ns, ttl_ms);
     if (!dlock_valid(hold))
         return;
     bool later = until_ns >= valid_until(hold);

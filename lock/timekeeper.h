@@ -85,7 +85,12 @@ void timekeeper_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);
 /* The same without waiting for a hook. False: one is running for the hold. */
 bool timekeeper_try_to_forget(struct timekeeper *timekeeper, struct dlock_hold *hold);
 
+/* The end of the validity that a time to live gives, if it was asked for at sent_ns: not beyond
+ * hold_max_ms. With an ensemble, sent_ns may be earlier than the acquire. hold_max_ms begins with
+ * the acquire, and so does its margin. */
+int64_t hold_valid_until(const struct dlock_hold *hold, int64_t sent_ns, int64_t ttl_ms);
+
 /* The time to live that a renewal sent at sent_ns asks for: not beyond hold_max_ms. */
-int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns) EXPORTED_AS(renewal_ms);
+int64_t renewal_ms(const struct dlock_hold *hold, int64_t sent_ns);
 
 #endif

@@ -205,7 +205,7 @@ dlock_status queued_extend(struct dlock_hold *hold, int64_t ends_ns, int64_t *se
     struct call call = {.over = false};
     dlock_status status = ask(hold->lock, EXTEND, hold->owner, ends_ns, -1, &call);
     *sent_ns = call.counts_ns;
-    *ttl_ms = renewal_ms(hold, call.counts_ns);
+    *ttl_ms = hold->ttl_ms;
     return status;
 }
 

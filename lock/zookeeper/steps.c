@@ -125,7 +125,9 @@ static void has_no_memory(struct request *request)
 {
     request->in_flight++;
     if (request_is_wanted(request))
-        request_answer(request, fail(request->what == ACQUIRE ? DLOCK_NO_MEMORY : DLOCK_UNREACHABLE,
+        request_answer(request, fail(request->what == ACQUIRE ? DLOCK_NO_MEMORY
+                                     : request->repeated      ? DLOCK_UNKNOWN
+                                                              : DLOCK_UNREACHABLE,
                                      "out of memory"));
 }
 
@@ -664,6 +666,32 @@ static void sync_and_list(struct request *request)
     list(request);
 }
 
+static void is_past(int rc, const void *data)
+{
+    struct request *request = landed(data, rc, false);
+    struct zk_session *zk = owner_of(request);
+    if (zk_is_no_answer(rc))
+        *connection_of(request) = NO_CONNECTION;
+    else if (rc != ZNONODE && request_is_wanted(request))
+        refused(request, rc);
+    go_on(request, zk, rc);
+}
+
+/* The same, for who leaves and is not asked again. A leader that has not noticed yet that it was
+ * deposed answers a sync (ZOOKEEPER-1675), but carries out no write, as this one: to delete a node
+ * that never was. */
+static void write_and_list(struct request *request)
+{
+    char path[PATH_MAX_BYTES];
+    now_sent(request);
+    int rc =
+        zoo_adelete(owner_of(request)->handle, path_of(request, "-", path), -1, is_past, request);
+    if (rc != ZOK)
+        *connection_of(request) = NO_CONNECTION;
+    note_sent(request, rc);
+    list(request);
+}
+
 /* Both in one write: ZooKeeper answers a session's requests in order. */
 static void create_and_list(struct request *request, struct place *place)
 {
@@ -742,7 +770,7 @@ static void let_go(struct request *request, struct place *place)
     if (place->node[0] != '\0')
         delete (request, place->node);
     else if (place->doubtful)
-        sync_and_list(request);
+        write_and_list(request);
     else
         claim_is_gone(request, place, true); /* it was never created */
 }

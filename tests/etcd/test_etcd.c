@@ -153,29 +153,6 @@ static void its_server_hangs(void **state)
     record_free(record);
 }
 
-/* The first request without an answer tells, and the first answer takes it back. */
-static void a_hang_is_told(void **state)
-{
-    (void)state;
-    struct record *record = record_new();
-    dlock_client *client = client_here((struct dlock_options){
-        .command_timeout_ms = 100, .on_event = record_event, .on_event_arg = record});
-    dlock *lock = lock_at(client);
-    assert_status(dlock_release(acquired(lock), NULL), OK);
-    dlock_hold *none;
-    etcd_server_pause(etcd);
-    assert_status(tried_by(lock, 8, &none), UNKNOWN);
-    eventually(record_count(record, "a request was not answered in time") == 1);
-    etcd_server_resume(etcd);
-    eventually(record_count(record, "it answers") == 1);
-    assert_status(dlock_release(acquired(lock), NULL), OK);
-    struct dlock_stats stats = {.size = sizeof stats};
-    dlock_client_stats(client, &stats);
-    assert_int_equal(stats.connects, 1);
-    leave(client, lock);
-    record_free(record);
-}
-
 /* The lease outlives the server's process, and so does the hold. */
 static void its_server_restarts(void **state)
 {
@@ -418,11 +395,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_outer_hold_ends_first),
         cmocka_unit_test(holds_are_given_time),
         cmocka_unit_test(its_server_hangs),
-        cmocka_unit_test(a_hang_is_told),
         cmocka_unit_test(its_server_restarts),
         cmocka_unit_test(its_server_loses_its_data),
         cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(nobody_releases),
+        cmocka_unit_test(a_release_with_commands),
         cmocka_unit_test(it_is_broken),
         cmocka_unit_test(keys_are_deleted),
         cmocka_unit_test(revisions_are_compacted),

@@ -8,6 +8,7 @@
 #include "etcd_stage.h"
 #include "hole.h"
 #include "must.h"
+#include "record.h"
 #include "server.h"
 #include "started.h"
 
@@ -81,6 +82,33 @@ static void the_next_drops_packets(void **state)
     leave(client, lock);
     hole_free(&hole);
     proxy_free(proxy);
+}
+
+/* All are stopped. To ask one after the other takes long; the first request without an answer tells
+ * of it, and the first answer takes it back. */
+static void a_hang_is_told(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_hold *none;
+    dlock_client *client = client_of_two(etcd_server_port(etcd), proxy_port(proxy),
+                                         (struct dlock_options){.connect_timeout_ms = 500,
+                                                                .command_timeout_ms = 200,
+                                                                .on_event = record_event,
+                                                                .on_event_arg = record});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    etcd_server_pause(etcd);
+    record_clear(record);
+    assert_status(tried_by(lock, 8, &none), UNKNOWN);
+    eventually(record_count(record, "a request was not answered in time") > 0);
+    etcd_server_resume(etcd);
+    eventually(record_count(record, "SERVER_BACK") > 0);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    leave(client, lock);
+    proxy_free(proxy);
+    record_free(record);
 }
 
 /* It was stopped: its kernel accepts connections. */
@@ -372,6 +400,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(not_all_begin_with_the_first),
         cmocka_unit_test(the_next_drops_packets),
+        cmocka_unit_test(a_hang_is_told),
         cmocka_unit_test(the_first_is_frozen),
         cmocka_unit_test(a_member_does_not_revoke),
         cmocka_unit_test(no_address_is_said),

@@ -246,6 +246,19 @@ static inline void nobody_releases(void **state)
     leave(client, lock);
 }
 
+/* The commands are refused, and the lock must be released all the same. */
+static inline void a_release_with_commands(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    dlock_batch *batch = dlock_batch_new();
+    assert_status(dlock_release(acquired(lock), batch), UNSUPPORTED);
+    dlock_batch_free(batch);
+    eventually(is_free(lock));
+    leave(client, lock);
+}
+
 static inline void it_is_broken(void **state)
 {
     (void)state;

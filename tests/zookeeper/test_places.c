@@ -196,6 +196,23 @@ static void a_child_asks_for_the_statistics(void **state)
     leave(client, lock);
 }
 
+/* An old proof leaves the lock's own limit as it is. */
+static void a_short_hold_after_an_old_proof(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 60000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    take_place(client, lock);
+    inside(client)->base.counts_ns -= 20000LL * NS_PER_MS;
+    let_go(client);
+    struct dlock_want want = {.size = sizeof want, .hold_max_ms = 150};
+    assert_status(dlock_acquire(lock, &want, &hold), OK);
+    dlock_abandon(hold);
+    leave(client, lock);
+}
+
 /* What its holder sent last may still come: the next one must not be inside yet. */
 static void an_abandoned_hold_is_awaited(void **state)
 {
@@ -219,6 +236,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_extension_of_what_is_left),
         cmocka_unit_test(a_nested_release_without_a_connection),
         cmocka_unit_test(a_child_asks_for_the_statistics),
+        cmocka_unit_test(a_short_hold_after_an_old_proof),
         cmocka_unit_test(an_abandoned_hold_is_awaited),
     };
     if (argc > 1)

@@ -103,13 +103,14 @@ static void a_hang_is_told(void **state)
     (void)state;
     struct record *record = record_new();
     dlock_client *client = client_here((struct dlock_options){
-        .command_timeout_ms = 100, .on_event = record_event, .on_event_arg = record});
+        .command_timeout_ms = 500, .on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     zookeeper_pause(zookeeper);
-    eventually(record_count(record, "a request was not answered in time") == 1);
+    record_clear(record);
+    eventually(record_count(record, "a request was not answered in time") > 0);
     zookeeper_resume(zookeeper);
-    eventually(record_count(record, "it answers") == 1);
+    eventually(record_count(record, "it answers") > 0);
     assert_status(dlock_release(hold, NULL), OK);
     struct dlock_stats stats = {.size = sizeof stats};
     dlock_client_stats(client, &stats);
@@ -258,6 +259,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_server_restarts),
         cmocka_unit_test(its_server_loses_its_data),
         cmocka_unit_test(nobody_releases),
+        cmocka_unit_test(a_release_with_commands),
         cmocka_unit_test(it_is_broken),
         cmocka_unit_test(a_reply_is_lost),
         cmocka_unit_test(an_earlier_session_lives),
