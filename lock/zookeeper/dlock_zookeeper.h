@@ -16,7 +16,7 @@
  * of the ensemble. The port is 2181 by default. All nodes of the library are below the path,
  * /dlock by default. User and password may be %-encoded; with them nodes are created for that user
  * alone (scheme `digest`). tick_ms is the servers' tickTime, 2000 by default; give it if it
- * is another. If it is given too small, a hold can be counted valid for too long. The same goes for
+ * is another. Servers whose configuration has no tickTime use 3000. If it is given too small, a hold can be counted valid for too long. The same goes for
  * servers that differ in tickTime, minSessionTimeout or maxSessionTimeout. No TLS: Debian's client
  * library has none.
  *
@@ -27,7 +27,9 @@
  * While a lock is open, the client writes to a node of its own, six times in a session's time-out.
  * Holds are valid as long as these writes prove that the session lives (docs/design/zookeeper.md).
  * If no quorum answers, they end before the servers can let the session expire. A session that has
- * had no answer for its whole time-out is given up, and a new one is opened.
+ * had no answer for its whole time-out is given up, and a new one is opened. So keep a lock open
+ * while you work. The first acquire after none was open for long needs a tick for its proof. If it
+ * has less time, it answers BUSY, also if the lock is free.
  *
  * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
  * the ensemble has lost its data. Before you use a copy of the data, delete the node.

@@ -115,6 +115,19 @@ def test_it_is_ready_after_a_pause(redis, start, ensemble, request):
     assert ready.status == 200, ready.json
 
 
+def test_it_is_ready_after_a_switch(redis, start, ensemble, request):
+    """The session has not been proven for longer than it lives. The switch awaits the proof: buyers are not refused."""
+    url = f"{name_of(ensemble, request)}?tick_ms=1000"
+    shop = start(redis, "--admin-writes", "--lock", "zookeeper", "--lock-servers", url, "--ttl-ms", 3000, "--redis-timeout-ms", 500)
+    wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
+    assert shop.switch(rung="watchdog").status == 200
+    time.sleep(4)
+    assert shop.switch(rung="zookeeper").status == 200
+    ready = shop.admin("GET", "/readyz")
+    assert ready.status == 200, ready.json
+    assert not shop.logged("lock-server-lost")
+
+
 def test_every_unit_is_sold_once(redis, start, flags, tmp_path):
     """Two instances, by read-modify-write, and one unit fewer than two buyers want at the end."""
     shops = [start(redis, *flags, "--write", "set", "--history", tmp_path / f"{name}.jsonl", name=name) for name in "ab"]
