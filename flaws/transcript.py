@@ -141,15 +141,17 @@ class Names:
         more = int(found[0]) - self.tokens[number - 1]
         return f"T{number}" + (f"+{more}" if more else "")
 
-    def granted(self, token):
-        """The same for an ensemble's token. Where it has lost its data, it counts anew: the order is that of the grants."""
-        numbers = [number for number, event in enumerate(self.grants, 1) if event["token"] == int(token)]
-        return f"T{numbers[-1]}" if numbers else token
+    def granted(self, token, request):
+        """The same for an ensemble's token. Where it has lost its data, it counts anew: the order is that of the grants, and
+        two may have the same number. Then the request's own is meant."""
+        same = [(event["request"] == request, number) for number, event in enumerate(self.grants, 1)
+                if event["token"] == int(token)]
+        return f"T{max(same)[1]}" if same else token
 
-    def plain(self, text):
-        """The text with identities, tokens and scripts by name."""
+    def plain(self, text, request=None):
+        """The text with identities, tokens and scripts by name. request: who sent it."""
         if self.grants and text.startswith("(error) STALE "):
-            text = re.sub(r"\b\d+\b", lambda found: self.granted(found[0]), text)
+            text = re.sub(r"\b\d+\b", lambda found: self.granted(found[0], request), text)
         text = TOKEN.sub(self.token, ID.sub(self.name, text))
         text = EVALSHA.sub(lambda found: self.scripts[found[1]].name if found[1] in self.scripts else found[0], text)
         if found := EVAL.match(text):
@@ -158,7 +160,7 @@ class Names:
                     text = script.name + text[found.end():]
                     break
         if self.grants and text.startswith("fenced"):
-            text = OF_ENSEMBLE.sub(lambda found: found[1] + self.granted(found[2]), text)
+            text = OF_ENSEMBLE.sub(lambda found: found[1] + self.granted(found[2], request), text)
         return CHANNEL.sub("<channel>", text)
 
 
@@ -292,7 +294,7 @@ def commands(stage, names):
             if event["t_ns"] > stage.ended_ns or PROBED in event["sent"]:
                 continue  # what the end of the stage brought about; what is sent when a server seems to be away
             t_ns = event["sent_ns"] if who in left else event["t_ns"]
-            sent = names.plain(event["sent"])
+            sent = names.plain(event["sent"], event.get("request"))
             if not UNTOLD.match(sent):
                 yield Line(t_ns, who, *in_short(sent, names.plain(event["reply"])), at=stage.place_of(event))
 

@@ -55,6 +55,7 @@ LIST
         setup_list bench
         cat <<'LIST'
 g++                     c++
+ccache                  ccache
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck
 clang-format            clang-format
