@@ -560,6 +560,20 @@ static void look(struct request *request)
 
 /* ---- The first step -------------------------------------------------------------------------- */
 
+/* False: a create of its key may still be carried out; the own key is written first. Nobody would
+ * know of a key that comes after the hold was lost. */
+static bool is_settled(struct etcd *etcd, struct etcd_place *place)
+{
+    if (!place->base.doubtful)
+        return true;
+    if (place->guard == etcd->guard)
+        etcd->guard = 0;
+    if (!lease_guards(etcd))
+        return false;
+    place->base.doubtful = place->is_first = false; /* its key is read anew */
+    return true;
+}
+
 static void acquire(struct request *request)
 {
     const bool nests = request->exchange->hold->depth > 1;
@@ -572,6 +586,8 @@ static void acquire(struct request *request)
     place = (struct etcd_place *)base;
     if (!nests && base->number == 0) {
         create(request, place);
+    } else if (!nests && !is_settled(etcd_of_request(request), place)) {
+        return;
     } else if (!nests && place->is_first) {
         request->sent_ns = boot_ns();
         is_first(request, place);

@@ -84,5 +84,6 @@ int64_t beat_go(struct zk_session *zk, int64_t now_ns)
         return await_answer(zk, now_ns);
     if (beat->sent_ns == 0 || now_ns >= proof_due(&zk->proof, beat->sent_ns, pause_ns, proven))
         beat_send(zk, now_ns);
-    return beat->under_way ? await_answer(zk, now_ns) : proof_due(&zk->proof, beat->sent_ns, pause_ns, proven);
+    return beat->under_way ? await_answer(zk, now_ns)
+                           : proof_due(&zk->proof, beat->sent_ns, pause_ns, proven);
 }
