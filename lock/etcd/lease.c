@@ -60,6 +60,24 @@ static void refuse_all(struct etcd *etcd, const char *why)
     }
 }
 
+static bool is_awaited(const struct etcd *etcd)
+{
+    const struct request *request;
+    TAILQ_FOREACH(request, &etcd->base.requests, of_session)
+        if (request->first && request_is_wanted(request))
+            return true;
+    return false;
+}
+
+/* A keep-alive has proven nothing. Those who wait for a proof would wait for the regular one. */
+static void beat_again(struct etcd *etcd)
+{
+    if (etcd->beat_now || !is_awaited(etcd))
+        return;
+    etcd->beat_now = true;
+    etcd->again_ns = max_ns(etcd->again_ns, mono_ns() + AGAIN_NS);
+}
+
 /* Each of the lease's own requests ends with it. False: it was not answered. */
 static bool has_landed(struct etcd *etcd, const struct reply *reply)
 {
@@ -67,6 +85,8 @@ static bool has_landed(struct etcd *etcd, const struct reply *reply)
     session_look(&etcd->base);
     if (reply->outcome == REFUSED)
         refuse_all(etcd, reply->why);
+    else if (reply->outcome != ANSWERED)
+        beat_again(etcd);
     return reply->outcome == ANSWERED;
 }
 
@@ -149,8 +169,13 @@ static struct flight *grant(struct etcd *etcd)
 
 static void is_proven(struct flight *flight, const struct reply *reply)
 {
-    if (has_landed(flight->etcd, reply))
-        lease_confirmed(flight->etcd, flight, reply);
+    struct etcd *etcd = flight->etcd;
+    const int64_t counts_ns = etcd->base.counts_ns;
+    if (!has_landed(etcd, reply))
+        return;
+    lease_confirmed(etcd, flight, reply);
+    if (etcd->base.counts_ns == counts_ns) /* another leader than the keep-alive's, perhaps */
+        beat_again(etcd);
 }
 
 /* A linearizable read, of a key that a user of the library may read. */

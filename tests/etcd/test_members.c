@@ -19,6 +19,7 @@
 #define CONNECT_MS 3000 /* less than a member is waited for otherwise */
 #define REVOKE "/v3/lease/revoke"
 #define BEAT "/v3/lease/keepalive"
+#define PROOF "/v3/kv/range"
 
 /* Of two members, with these ports. The first one is asked first. */
 static dlock_client *client_of_two(int first, int second, struct dlock_options options)
@@ -119,6 +120,48 @@ static void a_member_does_not_revoke(void **state)
     const char *said = etcd_server_ask(etcd, "/v3/lease/timetolive", "{\"ID\":\"%llu\"}",
                                        (unsigned long long)lease);
     assert_says(said, "\"TTL\":\"-1\"");
+    proxy_free(proxy);
+}
+
+/* ---- Keep-alives that prove nothing ---------------------------------------------------------- */
+
+/* The next regular one comes so late that no call waits for it. */
+static const struct dlock_options hourly = {.ttl_ms = 3600000};
+
+/* Its keep-alive is lost: the other member is asked at once. */
+static void extended_at_the_other_member(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_of_two(proxy_port(proxy), etcd_server_port(etcd), hourly);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, BEAT, NULL, 0);
+    assert_status(dlock_extend(hold), OK);
+    assert_true(proxy_done(proxy) && moves_of(client) == 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* There was an election between the keep-alive and what was to prove it. */
+static void extended_after_an_election(void **state)
+{
+    (void)state;
+    char said[160];
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy, hourly);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    snprintf(said, sizeof said,
+             "{\"header\":{\"member_id\":\"1\",\"raft_term\":\"99\",\"revision\":\"%llu\"}}",
+             (unsigned long long)revision_now());
+    answer(proxy, PROOF, "200 OK", said);
+    assert_status(dlock_extend(hold), OK);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(proxy_requests(proxy, BEAT), 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
     proxy_free(proxy);
 }
 
@@ -374,6 +417,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_next_drops_packets),
         cmocka_unit_test(the_first_is_frozen),
         cmocka_unit_test(a_member_does_not_revoke),
+        cmocka_unit_test(extended_at_the_other_member),
+        cmocka_unit_test(extended_after_an_election),
         cmocka_unit_test(no_address_is_said),
         cmocka_unit_test(no_descriptor_is_left),
         cmocka_unit_test(no_descriptor_is_inherited),
