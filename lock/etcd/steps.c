@@ -501,7 +501,7 @@ static void let_go(struct request *request, struct etcd_place *place)
 static void is_broken(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    if (reply->outcome == UNANSWERED && request_is_wanted(request))
+    if ((reply->outcome == UNANSWERED || reply->may_be_done) && request_is_wanted(request))
         request_answer(request,
                        fail(DLOCK_UNKNOWN, "%s: %s", request->queue->session->name, reply->why));
     else if (has_answer(flight, reply))
@@ -531,6 +531,7 @@ static void is_looked_at(struct flight *flight, const struct reply *reply)
     struct found first = reply_found(reply, -1, path_of(request->queue, path));
     struct look *look = request->call->look;
     look->holder.held = false;
+    look->holder.owner[0] = '\0'; /* a break may have found one before */
     if (request->what == BREAK && first.exists && first.node[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED, "%s: the first key is none of this library",
                                      request->queue->session->name));

@@ -18,6 +18,7 @@
 #define GRANT "/v3/lease/grant"
 #define PUT "/v3/kv/put"
 #define LOGIN "/v3/auth/authenticate"
+#define BREAK_TEXT "request_delete_range"
 #define LOOK_TEXT "/v3/kv/range HTTP/1.1"
 
 static struct etcd_server *guarded_etcd;
@@ -261,6 +262,44 @@ static void a_refused_create_is_carried_out(void **state)
            "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}");
     assert_status(tried(lock, &none), REFUSED);
     eventually(places_at() == 0);
+    leave(client, lock);
+    proxy_free(near);
+}
+
+/* ---- Breaks ---------------------------------------------------------------------------------- */
+
+/* Some versions of etcd do that for a delete, too. */
+static void a_refused_break_is_carried_out(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, lasting), *other = client_here(lasting);
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = acquired(others);
+    answer(near, BREAK_TEXT, "429 Too Many Requests",
+           "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}");
+    assert_status(dlock_break(lock, NULL), UNKNOWN);
+    assert_int_equal(places_at(), 0);
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+    leave(other, others);
+    proxy_free(near);
+}
+
+/* The break looks again after it has logged in: the holder is gone then, and it names none. */
+static void a_break_looks_twice(void **state)
+{
+    (void)state;
+    struct dlock_holder broken = {.size = sizeof broken};
+    struct proxy *near = proxy_start_to(etcd_server_port(guarded()));
+    dlock_client *client = ann_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    answer_bad_token(near, BREAK_TEXT);
+    assert_status(dlock_break(lock, &broken), OK);
+    assert_false(broken.held);
+    assert_string_equal(broken.owner, "");
+    assert_status(dlock_release(hold, NULL), LOST);
     leave(client, lock);
     proxy_free(near);
 }
@@ -732,6 +771,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_end_of_a_key_is_told_before_its_create),
         cmocka_unit_test(a_second_create_is_refused),
         cmocka_unit_test(a_refused_create_is_carried_out),
+        cmocka_unit_test(a_refused_break_is_carried_out),
+        cmocka_unit_test(a_break_looks_twice),
         cmocka_unit_test(a_token_is_refused_late),
         cmocka_unit_test(each_token_is_refused),
         cmocka_unit_test(a_token_with_a_line_break),
