@@ -214,6 +214,12 @@ static struct flight *keep_alive(struct etcd *etcd)
     return flight_begin(etcd, "/v3/lease/keepalive", &body, is_kept_alive);
 }
 
+static void forget_first_ended(struct etcd *etcd)
+{
+    memmove(etcd->ended, etcd->ended + 1, sizeof etcd->ended - sizeof etcd->ended[0]);
+    etcd->ended[ENDED_MAX - 1] = 0;
+}
+
 static void is_revoked(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
@@ -221,8 +227,8 @@ static void is_revoked(struct flight *flight, const struct reply *reply)
     if (reply->outcome == ANSWERED && flight->lease == etcd->lease)
         etcd->lease = 0;
     if (reply->outcome != UNANSWERED && reply->outcome != UNDELIVERED &&
-        reply->outcome != TOKEN_BAD && flight->lease == etcd->ended)
-        etcd->ended = 0;
+        reply->outcome != TOKEN_BAD && flight->lease == etcd->ended[0])
+        forget_first_ended(etcd);
     session_look(&etcd->base);
 }
 
@@ -239,7 +245,10 @@ struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
 
 void lease_end(struct etcd *etcd, const char *why)
 {
-    etcd->ended = etcd->lease;
+    size_t count = 0;
+    while (count < ENDED_MAX - 1 && etcd->ended[count] != 0)
+        count++;
+    etcd->ended[count] = etcd->lease;
     lease_is_gone(etcd, etcd->lease, why);
 }
 
@@ -259,9 +268,9 @@ static bool has_lost_places(const struct etcd *etcd)
 /* It is tried once if a member is slow, and again if none answered. */
 static void revoke_ended(struct etcd *etcd)
 {
-    if (etcd->ended != 0 && !etcd->revoking && mono_ns() >= etcd->again_ns &&
+    if (etcd->ended[0] != 0 && !etcd->revoking && mono_ns() >= etcd->again_ns &&
         !lease_lacks_login(etcd) && !has_lost_places(etcd))
-        etcd->revoking = lease_revoke(etcd, etcd->ended) != NULL;
+        etcd->revoking = lease_revoke(etcd, etcd->ended[0]) != NULL;
 }
 
 /* ---- The own key ----------------------------------------------------------------------------- */

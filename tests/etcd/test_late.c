@@ -16,6 +16,7 @@
 #define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
 #define BEAT "/v3/lease/keepalive"
 #define GRANT "/v3/lease/grant"
+#define REVOKE "/v3/lease/revoke"
 #define PUT "/v3/kv/put"
 #define LOGIN "/v3/auth/authenticate"
 #define BREAK_TEXT "request_delete_range"
@@ -179,6 +180,45 @@ static void a_lease_after_all_was_lost(void **state)
     hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
+}
+
+static bool is_revoked(uint64_t lease)
+{
+    const char *said = etcd_server_ask(etcd, "/v3/lease/timetolive", "{\"ID\":\"%llu\"}",
+                                       (unsigned long long)lease);
+    return strstr(said, "\"TTL\":\"-1\"") != NULL;
+}
+
+/* The server does not know the client's lease any more: so it says. Which lease that was. */
+static uint64_t end_lease(dlock_client *client, dlock *lock, struct proxy *near)
+{
+    dlock_hold *hold = acquired(lock);
+    uint64_t lease = etcd_lease(client);
+    answer(near, BEAT, "200 OK\r\nConnection: close", "{\"result\":{\"header\":{}}}");
+    assert_status(dlock_extend(hold), LOST);
+    assert_status(dlock_release(hold, NULL), LOST);
+    return lease;
+}
+
+/* The second ends before the first is revoked, and that fails. */
+static void two_leases_end(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client), *other;
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    proxy_plan(far, PROXY_HOLD_REQUEST, REVOKE, NULL, 0);
+    uint64_t first = end_lease(client, lock, near);
+    eventually(proxy_done(far));
+    uint64_t second = end_lease(client, other, near);
+    proxy_cut(far, REVOKE);
+    eventually(is_revoked(first) && is_revoked(second));
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
 }
 
 /* ---- Creates --------------------------------------------------------------------------------- */
@@ -768,6 +808,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_answer_of_an_ended_lease),
         cmocka_unit_test(an_identity_of_an_ended_lease),
         cmocka_unit_test(a_lease_after_all_was_lost),
+        cmocka_unit_test(two_leases_end),
         cmocka_unit_test(the_end_of_a_key_is_told_before_its_create),
         cmocka_unit_test(a_second_create_is_refused),
         cmocka_unit_test(a_refused_create_is_carried_out),
