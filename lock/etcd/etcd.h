@@ -92,6 +92,7 @@ struct etcd {
     TAILQ_HEAD(, flight) waiting; /* flights that are not begun */
     TAILQ_HEAD(, flight) flying;
     size_t flying_count;       /* those of requests */
+    size_t here_count;         /* of these, the ones at the member that is asked */
     size_t watching_count;     /* those of watches */
     size_t endpoint;           /* the member that is asked */
     uint64_t moves;            /* counts changes of it */

@@ -90,7 +90,7 @@ static int frozen_at(int *port)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 16) == 0);
+    must(bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 128) == 0);
     must(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
     *port = ntohs(address.sin_port);
     return fd;
@@ -244,6 +244,22 @@ static void *extend(void *arg)
     return NULL;
 }
 
+static void ask_member(dlock_client *client, size_t member)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->endpoint = member;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+}
+
+static void open_many(dlock_client *client, dlock *locks[], int count)
+{
+    for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        assert_status(dlock_open(client, NULL, name, &locks[i]), OK);
+    }
+}
+
 /* While as many requests are under way as may be, and more wait, the lease is kept alive. */
 static void a_keep_alive_overtakes(void **state)
 {
@@ -254,11 +270,7 @@ static void a_keep_alive_overtakes(void **state)
     dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *locks[CROWD];
     struct started *crowd = crowd_new(CROWD, true, &over);
-    for (int i = 0; i < CROWD; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%d", i);
-        assert_status(dlock_open(client, NULL, name, &locks[i]), OK);
-    }
+    open_many(client, locks, CROWD);
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     size_t creates = proxy_requests(proxy, CREATE), beats = proxy_requests(proxy, BEAT);
@@ -279,6 +291,42 @@ static void a_keep_alive_overtakes(void **state)
         dlock_close(locks[i]);
     leave(client, lock);
     proxy_free(proxy);
+}
+
+/* As many requests as may be are under way at a member that hangs. The keep-alive fails there, and
+ * what an extension asks goes to the other member at once: it ends sooner than they do. */
+static void stuck_at_the_member_that_was_left(void **state)
+{
+    enum { STUCK = 64 };
+    int port, fd = frozen_at(&port);
+    (void)state;
+    _Atomic int over = 0;
+    struct proxy *proxy = proxy_start_to(port);
+    dlock_client *client = client_of_two(
+        proxy_port(proxy), etcd_server_port(etcd),
+        (struct dlock_options){.connect_timeout_ms = CONNECT_MS, .command_timeout_ms = CONNECT_MS});
+    dlock *locks[STUCK], *lock = lock_at(client);
+    struct started *crowd = crowd_new(STUCK, true, &over);
+    ask_member(client, 1);
+    dlock_hold *hold = acquired(lock);
+    ask_member(client, 0);
+    open_many(client, locks, STUCK);
+    for (int i = 0; i < STUCK; i++)
+        start(locks[i], waiting(PATIENCE_MS), &crowd[i]);
+    eventually(proxy_requests(proxy, CREATE) == STUCK);
+    pthread_t thread = thread_start(extend, hold);
+    eventually(proxy_requests(proxy, BEAT) == 1);
+    proxy_cut(proxy, BEAT);
+    thread_wait(thread);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == STUCK);
+    crowd_answered(crowd, STUCK, DLOCK_OK);
+    free(crowd);
+    for (int i = 0; i < STUCK; i++)
+        dlock_close(locks[i]);
+    leave(client, lock);
+    proxy_free(proxy);
+    close(fd);
 }
 
 /* Each watch has a connection. Requests go on over one that is kept. */
@@ -423,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_descriptor_is_left),
         cmocka_unit_test(no_descriptor_is_inherited),
         cmocka_unit_test(a_keep_alive_overtakes),
+        cmocka_unit_test(stuck_at_the_member_that_was_left),
         cmocka_unit_test(many_watches),
         cmocka_unit_test(asked_while_curl_works),
         cmocka_unit_test(not_sent_in_time),
