@@ -17,6 +17,7 @@
 #define RESPONSE_MAX (1024 * 1024) /* bytes of a reply, or of one line of a watch */
 #define TOKEN_MAX 4096
 #define HANDLES_KEPT 8
+#define ENDED_MAX 8 /* leases to be revoked; if there are more, the others live their time */
 #define LOGIN "/v3/auth/authenticate"
 #define AGAIN_NS (50 * NS_PER_MS) /* until what failed is tried again */
 #define REFUSED_AGAIN_NS NS_PER_S /* until what was refused is */
@@ -90,19 +91,20 @@ struct etcd {
     /* Protected by the session's mutex. */
     TAILQ_HEAD(, flight) waiting; /* flights that are not begun */
     TAILQ_HEAD(, flight) flying;
-    size_t flying_count;   /* those of requests */
-    size_t watching_count; /* those of watches */
-    size_t endpoint;       /* the member that is asked */
-    uint64_t moves;        /* counts changes of it */
-    size_t failures;       /* endpoints that failed, one after another */
-    bool patient;          /* all failed, and none has answered since */
-    char token[TOKEN_MAX]; /* of the login; "": none */
-    uint64_t logins;       /* counts its changes */
-    int64_t login_ns;      /* CLOCK_MONOTONIC: the next login comes no earlier */
-    uint64_t revision;     /* of the store, as is known under this lease */
-    uint64_t lease;        /* 0: none */
-    uint64_t ended;        /* a lease that may still be there, to be revoked; 0: none */
-    bool revoking;         /* that is under way */
+    size_t flying_count;       /* those of requests */
+    size_t here_count;         /* of these, the ones at the member that is asked */
+    size_t watching_count;     /* those of watches */
+    size_t endpoint;           /* the member that is asked */
+    uint64_t moves;            /* counts changes of it */
+    size_t failures;           /* endpoints that failed, one after another */
+    bool patient;              /* all failed, and none has answered since */
+    char token[TOKEN_MAX];     /* of the login; "": none */
+    uint64_t logins;           /* counts its changes */
+    int64_t login_ns;          /* CLOCK_MONOTONIC: the next login comes no earlier */
+    uint64_t revision;         /* of the store, as is known under this lease */
+    uint64_t lease;            /* 0: none */
+    uint64_t ended[ENDED_MAX]; /* leases that may still be there, to be revoked; 0: none */
+    bool revoking;             /* the first of them is being revoked */
     struct lease_proof proof;
     unsigned char *slots; /* those that are taken: one byte each */
     size_t slot_count;

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FLIGHTS_MAX 64         /* under way at a time, without watches and the lease's own */
+#define FLIGHTS_MAX 64         /* under way at a member, without watches and the lease's own */
+#define FLIGHTS_MOST 128       /* with those at members that were left */
 #define CONNECTIONS_KEPT 64    /* besides those of watches */
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
@@ -76,6 +77,7 @@ static void flight_free(struct flight *flight)
     if (flight->easy != NULL) {
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
         etcd->flying_count -= flight->request != NULL;
+        etcd->here_count -= flight->request != NULL && flight->moves == etcd->moves;
         etcd->watching_count -= flight->line != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         handle_leave(etcd, flight->easy);
@@ -271,6 +273,7 @@ static bool launch(struct flight *flight)
     flight->moves = etcd->moves;
     flight->logins = etcd->logins;
     etcd->flying_count += flight->request != NULL;
+    etcd->here_count += flight->request != NULL;
     etcd->watching_count += flight->line != NULL;
     keep_connections(etcd);
     etcd->base.commands++;
@@ -289,6 +292,11 @@ static void drop(struct flight *flight)
     flight_free(flight);
 }
 
+static bool is_full(const struct etcd *etcd)
+{
+    return etcd->here_count >= FLIGHTS_MAX || etcd->flying_count >= FLIGHTS_MOST;
+}
+
 /* With the mutex. False: out of memory. */
 static bool launch_all(struct etcd *etcd, int64_t now_ns)
 {
@@ -297,8 +305,7 @@ static bool launch_all(struct etcd *etcd, int64_t now_ns)
         next = TAILQ_NEXT(flight, of_etcd);
         if (flight->request != NULL && !request_is_wanted(flight->request))
             drop(flight);
-        else if (flight->request != NULL &&
-                 (etcd->flying_count >= FLIGHTS_MAX || now_ns < etcd->busy_ns))
+        else if (flight->request != NULL && (is_full(etcd) || now_ns < etcd->busy_ns))
             continue; /* those of the lease must not wait for them */
         else if (!launch(flight))
             return false;
@@ -406,6 +413,7 @@ void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
     if (moves != etcd->moves)
         return; /* another request has said so already */
     etcd->moves++;
+    etcd->here_count = 0;
     etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
     if (++etcd->failures < etcd->url.endpoint_count)
         return;

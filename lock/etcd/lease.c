@@ -60,6 +60,24 @@ static void refuse_all(struct etcd *etcd, const char *why)
     }
 }
 
+static bool is_awaited(const struct etcd *etcd)
+{
+    const struct request *request;
+    TAILQ_FOREACH(request, &etcd->base.requests, of_session)
+        if (request->first && request_is_wanted(request))
+            return true;
+    return false;
+}
+
+/* A keep-alive has proven nothing. Those who wait for a proof would wait for the regular one. */
+static void beat_again(struct etcd *etcd)
+{
+    if (etcd->beat_now || !is_awaited(etcd))
+        return;
+    etcd->beat_now = true;
+    etcd->again_ns = max_ns(etcd->again_ns, mono_ns() + AGAIN_NS);
+}
+
 /* Each of the lease's own requests ends with it. False: it was not answered. */
 static bool has_landed(struct etcd *etcd, const struct reply *reply)
 {
@@ -67,6 +85,8 @@ static bool has_landed(struct etcd *etcd, const struct reply *reply)
     session_look(&etcd->base);
     if (reply->outcome == REFUSED)
         refuse_all(etcd, reply->why);
+    else if (reply->outcome != ANSWERED)
+        beat_again(etcd);
     return reply->outcome == ANSWERED;
 }
 
@@ -149,8 +169,13 @@ static struct flight *grant(struct etcd *etcd)
 
 static void is_proven(struct flight *flight, const struct reply *reply)
 {
-    if (has_landed(flight->etcd, reply))
-        lease_confirmed(flight->etcd, flight, reply);
+    struct etcd *etcd = flight->etcd;
+    const int64_t counts_ns = etcd->base.counts_ns;
+    if (!has_landed(etcd, reply))
+        return;
+    lease_confirmed(etcd, flight, reply);
+    if (etcd->base.counts_ns == counts_ns) /* another leader than the keep-alive's, perhaps */
+        beat_again(etcd);
 }
 
 /* A linearizable read, of a key that a user of the library may read. */
@@ -189,6 +214,12 @@ static struct flight *keep_alive(struct etcd *etcd)
     return flight_begin(etcd, "/v3/lease/keepalive", &body, is_kept_alive);
 }
 
+static void forget_first_ended(struct etcd *etcd)
+{
+    memmove(etcd->ended, etcd->ended + 1, sizeof etcd->ended - sizeof etcd->ended[0]);
+    etcd->ended[ENDED_MAX - 1] = 0;
+}
+
 static void is_revoked(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
@@ -196,8 +227,8 @@ static void is_revoked(struct flight *flight, const struct reply *reply)
     if (reply->outcome == ANSWERED && flight->lease == etcd->lease)
         etcd->lease = 0;
     if (reply->outcome != UNANSWERED && reply->outcome != UNDELIVERED &&
-        reply->outcome != TOKEN_BAD && flight->lease == etcd->ended)
-        etcd->ended = 0;
+        reply->outcome != TOKEN_BAD && flight->lease == etcd->ended[0])
+        forget_first_ended(etcd);
     session_look(&etcd->base);
 }
 
@@ -214,7 +245,10 @@ struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
 
 void lease_end(struct etcd *etcd, const char *why)
 {
-    etcd->ended = etcd->lease;
+    size_t count = 0;
+    while (count < ENDED_MAX - 1 && etcd->ended[count] != 0)
+        count++;
+    etcd->ended[count] = etcd->lease;
     lease_is_gone(etcd, etcd->lease, why);
 }
 
@@ -234,9 +268,9 @@ static bool has_lost_places(const struct etcd *etcd)
 /* It is tried once if a member is slow, and again if none answered. */
 static void revoke_ended(struct etcd *etcd)
 {
-    if (etcd->ended != 0 && !etcd->revoking && mono_ns() >= etcd->again_ns &&
+    if (etcd->ended[0] != 0 && !etcd->revoking && mono_ns() >= etcd->again_ns &&
         !lease_lacks_login(etcd) && !has_lost_places(etcd))
-        etcd->revoking = lease_revoke(etcd, etcd->ended) != NULL;
+        etcd->revoking = lease_revoke(etcd, etcd->ended[0]) != NULL;
 }
 
 /* ---- The own key ----------------------------------------------------------------------------- */

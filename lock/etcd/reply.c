@@ -81,17 +81,21 @@ void json_node(const cJSON *json, const char *prefix, char *node, size_t size)
 
 /* ---- Replies --------------------------------------------------------------------------------- */
 
+bool reply_blames_token(const char *message)
+{
+    return strstr(message, "auth token") != NULL || strstr(message, "auth store") != NULL;
+}
+
 /* What the library knows nothing of, like a time-out or a leader that is missing, leaves open
  * whether the request was carried out. */
 static enum outcome outcome_of(int code, const char *message)
 {
     bool lease = strstr(message, "lease not found") != NULL;
-    bool stale = strstr(message, "auth token") != NULL || strstr(message, "auth store") != NULL;
     switch (code) {
     case UNAUTHENTICATED:
         return TOKEN_BAD;
     case INVALID_ARGUMENT:
-        return stale ? TOKEN_BAD : REFUSED;
+        return reply_blames_token(message) ? TOKEN_BAD : REFUSED;
     case NOT_FOUND:
         return lease ? LEASE_GONE : REFUSED;
     case RESOURCE_EXHAUSTED:

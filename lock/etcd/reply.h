@@ -49,6 +49,8 @@ void reply_read(struct reply *reply, long http, const char *text, size_t size);
 void reply_none(struct reply *reply, enum outcome outcome, const char *why);
 void reply_free(struct reply *reply);
 
+/* Whether etcd's words blame the login's token. */
+bool reply_blames_token(const char *message);
 /* Whether a transaction's answer has that range, perhaps an empty one. */
 bool reply_has_range(const struct reply *reply, int of_txn);
 /* The first key of a range. of_txn: the range is the transaction's index-th operation; -1: the

@@ -501,7 +501,7 @@ static void let_go(struct request *request, struct etcd_place *place)
 static void is_broken(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
-    if (reply->outcome == UNANSWERED && request_is_wanted(request))
+    if ((reply->outcome == UNANSWERED || reply->may_be_done) && request_is_wanted(request))
         request_answer(request,
                        fail(DLOCK_UNKNOWN, "%s: %s", request->queue->session->name, reply->why));
     else if (has_answer(flight, reply))
@@ -531,6 +531,7 @@ static void is_looked_at(struct flight *flight, const struct reply *reply)
     struct found first = reply_found(reply, -1, path_of(request->queue, path));
     struct look *look = request->call->look;
     look->holder.held = false;
+    look->holder.owner[0] = '\0'; /* a break may have found one before */
     if (request->what == BREAK && first.exists && first.node[0] == '\0') {
         request_answer(request, fail(DLOCK_REFUSED, "%s: the first key is none of this library",
                                      request->queue->session->name));
@@ -560,6 +561,20 @@ static void look(struct request *request)
 
 /* ---- The first step -------------------------------------------------------------------------- */
 
+/* False: a create of its key may still be carried out; the own key is written first. Nobody would
+ * know of a key that comes after the hold was lost. */
+static bool is_settled(struct etcd *etcd, struct etcd_place *place)
+{
+    if (!place->base.doubtful)
+        return true;
+    if (place->guard == etcd->guard)
+        etcd->guard = 0;
+    if (!lease_guards(etcd))
+        return false;
+    place->base.doubtful = place->is_first = false; /* its key is read anew */
+    return true;
+}
+
 static void acquire(struct request *request)
 {
     const bool nests = request->exchange->hold->depth > 1;
@@ -572,6 +587,8 @@ static void acquire(struct request *request)
     place = (struct etcd_place *)base;
     if (!nests && base->number == 0) {
         create(request, place);
+    } else if (!nests && !is_settled(etcd_of_request(request), place)) {
+        return;
     } else if (!nests && place->is_first) {
         request->sent_ns = boot_ns();
         is_first(request, place);

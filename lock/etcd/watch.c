@@ -145,14 +145,27 @@ static void is_over(struct flight *flight, int64_t pause_ns)
     session_look(&flight->etcd->base);
 }
 
+/* The servers have ended it. If they do not take its token they say so, or that it is not permitted:
+ * then a proof of the lease tests the token. */
+static void is_canceled(struct flight *flight, const cJSON *json)
+{
+    struct etcd *etcd = flight->etcd;
+    const char *why = json_text(json, "cancel_reason");
+    const bool compacted = json_number(json, "compact_revision") != 0;
+    if (compacted)
+        look_anew(flight->queue);
+    else if (etcd->url.user != NULL && reply_blames_token(why))
+        lease_token_is_bad(etcd, flight, why);
+    else if (etcd->url.user != NULL)
+        etcd->beat_now = true;
+    is_over(flight, compacted ? AGAIN_NS : REFUSED_AGAIN_NS);
+}
+
 static void take_answer(struct flight *flight, const cJSON *json)
 {
     const cJSON *event;
     if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "canceled"))) {
-        const bool compacted = json_number(json, "compact_revision") != 0;
-        if (compacted)
-            look_anew(flight->queue);
-        is_over(flight, compacted ? AGAIN_NS : REFUSED_AGAIN_NS);
+        is_canceled(flight, json);
         return;
     }
     if (!flight->answered)

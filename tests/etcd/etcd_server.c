@@ -29,6 +29,7 @@ struct etcd_server {
     char folder[64];
     char url[64];
     const char *more[ARGS_MAX / 2];
+    char login[160]; /* the header with the token; "": none */
     char said[SAID_MAX];
     size_t said_size;
 };
@@ -88,6 +89,7 @@ static long request(struct etcd_server *server, const char *path, const char *bo
 {
     char url[128];
     long status = 0;
+    struct curl_slist *headers = NULL;
     CURL *easy = curl_easy_init();
     must(easy != NULL);
     server->said_size = 0;
@@ -103,9 +105,13 @@ static long request(struct etcd_server *server, const char *path, const char *bo
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, server);
     if (body != NULL)
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
+    if (server->login[0] != '\0')
+        must((headers = curl_slist_append(NULL, server->login)) != NULL);
+    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     if (curl_easy_perform(easy) == CURLE_OK)
         curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(easy);
+    curl_slist_free_all(headers);
     return status;
 }
 
@@ -119,6 +125,17 @@ const char *etcd_server_ask(struct etcd_server *server, const char *path, const 
     if (request(server, path, body) != 200)
         broken(__FILE__, __LINE__, server->said);
     return server->said;
+}
+
+void etcd_server_log_in(struct etcd_server *server, const char *user, const char *password)
+{
+    static const char before[] = "\"token\":\"";
+    char token[128];
+    const char *said = etcd_server_ask(server, "/v3/auth/authenticate",
+                                       "{\"name\":\"%s\",\"password\":\"%s\"}", user, password);
+    said = strstr(said, before);
+    must(said != NULL && sscanf(said + strlen(before), "%127[^\"]", token) == 1);
+    snprintf(server->login, sizeof server->login, "Authorization: %s", token);
 }
 
 void etcd_server_pass(struct etcd_server *server, int revisions)

@@ -36,6 +36,8 @@ const char *etcd_server_url(const struct etcd_server *server); /* etcd://127.0.0
  */
 const char *etcd_server_ask(struct etcd_server *server, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* That user makes the later requests. */
+void etcd_server_log_in(struct etcd_server *server, const char *user, const char *password);
 /* So many writes of a key of nobody's: revisions pass. */
 void etcd_server_pass(struct etcd_server *server, int revisions);
 /* Base64 of a text; valid for eight calls. */

@@ -14,6 +14,7 @@
 
 #define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
 #define KEEP_ALIVE "/v3/lease/keepalive"
+#define LOGIN "/v3/auth/authenticate"
 
 static const struct dlock_options lasting = {.ttl_ms = LONG_MS};
 
@@ -28,34 +29,84 @@ static bool is_idle(dlock_client *client)
 
 /* ---- Creates --------------------------------------------------------------------------------- */
 
-/* The answer to the first create comes while the second is under way. The lock is acquired and
- * released; then the second arrives. */
+/* Two proxies, and an acquire that creates its key twice. The answer to the first create is kept by
+ * the near one. The far one keeps the second create. */
+struct twice {
+    struct proxy *near, *far;
+    dlock_client *client;
+    dlock *lock;
+    struct started once;
+};
+
+static void twice_begin(struct twice *twice)
+{
+    *twice = (struct twice){.far = proxy_start_to(etcd_server_port(etcd))};
+    twice->near = proxy_start_to(proxy_port(twice->far));
+    twice->client = client_behind(twice->near, (struct dlock_options){.ttl_ms = LONG_MS,
+                                                                      .connect_timeout_ms = 500,
+                                                                      .command_timeout_ms = 250});
+    twice->lock = lock_at(twice->client);
+    assert_status(dlock_release(acquired(twice->lock), NULL), OK);
+    proxy_plan(twice->near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
+    start(twice->lock, waiting(PATIENCE_MS), &twice->once);
+    eventually(proxy_done(twice->near));
+    proxy_plan(twice->far, PROXY_HOLD_REQUEST, CREATE, NULL, 0);
+    eventually(proxy_done(twice->far));
+}
+
+/* The answer comes, and the lock is acquired. */
+static void twice_acquire(struct twice *twice)
+{
+    proxy_let_go(twice->near);
+    started_answered(&twice->once);
+    assert_int_equal(twice->once.status, DLOCK_OK);
+}
+
+/* The second create arrives. */
+static void twice_end(struct twice *twice)
+{
+    proxy_let_go_and_hear(twice->far);
+    eventually(is_idle(twice->client));
+    assert_int_equal(places_at(), 0);
+    leave(twice->client, twice->lock);
+    proxy_free(twice->near);
+    proxy_free(twice->far);
+}
+
 static void a_create_arrives_after_the_release(void **state)
 {
     (void)state;
-    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
-    struct proxy *near = proxy_start_to(proxy_port(far));
-    struct started once = {0};
-    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS,
-                                                                      .connect_timeout_ms = 500,
-                                                                      .command_timeout_ms = 250});
-    dlock *lock = lock_at(client);
-    assert_status(dlock_release(acquired(lock), NULL), OK);
-    proxy_plan(near, PROXY_HOLD_REPLY, CREATE, NULL, 0);
-    start(lock, waiting(PATIENCE_MS), &once);
-    eventually(proxy_done(near));
-    proxy_plan(far, PROXY_HOLD_REQUEST, CREATE, NULL, 0);
-    eventually(proxy_done(far));
-    proxy_let_go(near);
-    started_answered(&once);
-    assert_int_equal(once.status, DLOCK_OK);
-    assert_status(dlock_release(once.hold, NULL), OK);
-    proxy_let_go(far);
-    eventually(is_idle(client));
-    assert_int_equal(places_at(), 0);
-    leave(client, lock);
-    proxy_free(near);
-    proxy_free(far);
+    struct twice twice;
+    twice_begin(&twice);
+    twice_acquire(&twice);
+    assert_status(dlock_release(twice.once.hold, NULL), OK);
+    twice_end(&twice);
+}
+
+/* The lock was broken: the release finds nothing to do. */
+static void a_create_arrives_after_the_break(void **state)
+{
+    (void)state;
+    struct twice twice;
+    twice_begin(&twice);
+    twice_acquire(&twice);
+    empty_queue();
+    eventually(!dlock_valid(twice.once.hold));
+    assert_status(dlock_release(twice.once.hold, NULL), LOST);
+    twice_end(&twice);
+}
+
+/* The first key was deleted by hand before its answer came. A third create has made the key that is
+ * released. */
+static void a_create_arrives_after_a_later_one(void **state)
+{
+    (void)state;
+    struct twice twice;
+    twice_begin(&twice);
+    empty_queue();
+    twice_acquire(&twice);
+    assert_status(dlock_release(twice.once.hold, NULL), OK);
+    twice_end(&twice);
 }
 
 /* What is known of the waiter's place: 0: nothing; else the number of its key. */
@@ -174,6 +225,81 @@ static void a_proof_without_a_login(void **state)
     etcd_server_free(server);
 }
 
+/* A keep-alive comes so seldom that nobody waits for it. */
+static const struct dlock_options hourly = {.ttl_ms = 3600000};
+
+/* Of a server with logins: its holder's watch is cut, and what comes next is planned. */
+struct cut_watch {
+    struct etcd_server *server;
+    struct proxy *near;
+    dlock_client *client;
+    dlock *lock;
+    dlock_hold *hold;
+};
+
+static void watched_begin(struct cut_watch *watched)
+{
+    watched->server = etcd_server_start(NULL);
+    allow(watched->server);
+    watched->near = proxy_start_to(etcd_server_port(watched->server));
+    watched->client = ann_behind(watched->near, hourly);
+    watched->lock = lock_at(watched->client);
+    watched->hold = acquired(watched->lock);
+    eventually(is_watched(watched->client, watched->lock));
+}
+
+/* The client has logged in again, and its next watch has begun. */
+static void watched_end(struct cut_watch *watched)
+{
+    eventually(proxy_requests(watched->near, LOGIN) == 2 &&
+               is_watched(watched->client, watched->lock));
+    assert_status(dlock_release(watched->hold, NULL), OK);
+    leave(watched->client, watched->lock);
+    proxy_free(watched->near);
+    etcd_server_free(watched->server);
+}
+
+/* A new password, the same as before, ends the tokens of its user. */
+static void end_tokens_of_ann(struct etcd_server *server)
+{
+    etcd_server_log_in(server, "root", "r");
+    etcd_server_ask(server, "/v3/auth/user/changepw", "{\"name\":\"ann\",\"password\":\"p@ss\"}");
+}
+
+/* Nothing but the next watch is sent with the old one. */
+static void a_watch_with_an_old_token(void **state)
+{
+    (void)state;
+    struct cut_watch watched;
+    watched_begin(&watched);
+    end_tokens_of_ann(watched.server);
+    proxy_cut(watched.near, "/v3/watch");
+    eventually(proxy_requests(watched.near, LOGIN) == 2);
+    assert_int_equal(proxy_requests(watched.near, KEEP_ALIVE), 0);
+    watched_end(&watched);
+}
+
+/* Early versions of etcd say no more than that, in a stream that goes on. A proof of the lease tests
+ * the token. */
+static void a_watch_is_not_permitted(void **state)
+{
+    (void)state;
+    static const char line[] =
+        "{\"result\":{\"header\":{},\"created\":true,\"canceled\":true,\"cancel_reason\":"
+        "\"rpc error: code = PermissionDenied desc = etcdserver: permission denied\"}}\n";
+    char said[512];
+    int size = snprintf(said, sizeof said,
+                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n",
+                        strlen(line), line);
+    struct cut_watch watched;
+    watched_begin(&watched);
+    end_tokens_of_ann(watched.server);
+    proxy_plan(watched.near, PROXY_REPLACE_REPLY, "/v3/watch", said, (size_t)size);
+    proxy_cut(watched.near, "/v3/watch");
+    eventually(proxy_requests(watched.near, KEEP_ALIVE) > 0);
+    watched_end(&watched);
+}
+
 /* ---- Members --------------------------------------------------------------------------------- */
 
 /* A member is not to blame for that: it is asked again, after a pause. */
@@ -289,9 +415,13 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_create_arrives_after_the_release),
+        cmocka_unit_test(a_create_arrives_after_the_break),
+        cmocka_unit_test(a_create_arrives_after_a_later_one),
         cmocka_unit_test(a_number_comes_while_its_key_is_read),
         cmocka_unit_test(a_second_delete_is_refused),
         cmocka_unit_test(a_proof_without_a_login),
+        cmocka_unit_test(a_watch_with_an_old_token),
+        cmocka_unit_test(a_watch_is_not_permitted),
         cmocka_unit_test(too_many_requests),
         cmocka_unit_test(its_servers_were_restored),
         cmocka_unit_test(a_nested_hold_has_the_identity),

@@ -16,8 +16,10 @@
 #define LONG_MS 300000 /* a lease that is looked at too seldom to matter */
 #define BEAT "/v3/lease/keepalive"
 #define GRANT "/v3/lease/grant"
+#define REVOKE "/v3/lease/revoke"
 #define PUT "/v3/kv/put"
 #define LOGIN "/v3/auth/authenticate"
+#define BREAK_TEXT "request_delete_range"
 #define LOOK_TEXT "/v3/kv/range HTTP/1.1"
 
 static struct etcd_server *guarded_etcd;
@@ -180,6 +182,45 @@ static void a_lease_after_all_was_lost(void **state)
     leave(client, lock);
 }
 
+static bool is_revoked(uint64_t lease)
+{
+    const char *said = etcd_server_ask(etcd, "/v3/lease/timetolive", "{\"ID\":\"%llu\"}",
+                                       (unsigned long long)lease);
+    return strstr(said, "\"TTL\":\"-1\"") != NULL;
+}
+
+/* The server does not know the client's lease any more: so it says. Which lease that was. */
+static uint64_t end_lease(dlock_client *client, dlock *lock, struct proxy *near)
+{
+    dlock_hold *hold = acquired(lock);
+    uint64_t lease = etcd_lease(client);
+    answer(near, BEAT, "200 OK\r\nConnection: close", "{\"result\":{\"header\":{}}}");
+    assert_status(dlock_extend(hold), LOST);
+    assert_status(dlock_release(hold, NULL), LOST);
+    return lease;
+}
+
+/* The second ends before the first is revoked, and that fails. */
+static void two_leases_end(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    dlock_client *client = client_behind(near, lasting);
+    dlock *lock = lock_at(client), *other;
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    proxy_plan(far, PROXY_HOLD_REQUEST, REVOKE, NULL, 0);
+    uint64_t first = end_lease(client, lock, near);
+    eventually(proxy_done(far));
+    uint64_t second = end_lease(client, other, near);
+    proxy_cut(far, REVOKE);
+    eventually(is_revoked(first) && is_revoked(second));
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+}
+
 /* ---- Creates --------------------------------------------------------------------------------- */
 
 /* The key was deleted by hand, and that is told first. */
@@ -261,6 +302,44 @@ static void a_refused_create_is_carried_out(void **state)
            "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}");
     assert_status(tried(lock, &none), REFUSED);
     eventually(places_at() == 0);
+    leave(client, lock);
+    proxy_free(near);
+}
+
+/* ---- Breaks ---------------------------------------------------------------------------------- */
+
+/* Some versions of etcd do that for a delete, too. */
+static void a_refused_break_is_carried_out(void **state)
+{
+    (void)state;
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, lasting), *other = client_here(lasting);
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *hold = acquired(others);
+    answer(near, BREAK_TEXT, "429 Too Many Requests",
+           "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}");
+    assert_status(dlock_break(lock, NULL), UNKNOWN);
+    assert_int_equal(places_at(), 0);
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+    leave(other, others);
+    proxy_free(near);
+}
+
+/* The break looks again after it has logged in: the holder is gone then, and it names none. */
+static void a_break_looks_twice(void **state)
+{
+    (void)state;
+    struct dlock_holder broken = {.size = sizeof broken};
+    struct proxy *near = proxy_start_to(etcd_server_port(guarded()));
+    dlock_client *client = ann_behind(near, lasting);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    answer_bad_token(near, BREAK_TEXT);
+    assert_status(dlock_break(lock, &broken), OK);
+    assert_false(broken.held);
+    assert_string_equal(broken.owner, "");
+    assert_status(dlock_release(hold, NULL), LOST);
     leave(client, lock);
     proxy_free(near);
 }
@@ -729,9 +808,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_answer_of_an_ended_lease),
         cmocka_unit_test(an_identity_of_an_ended_lease),
         cmocka_unit_test(a_lease_after_all_was_lost),
+        cmocka_unit_test(two_leases_end),
         cmocka_unit_test(the_end_of_a_key_is_told_before_its_create),
         cmocka_unit_test(a_second_create_is_refused),
         cmocka_unit_test(a_refused_create_is_carried_out),
+        cmocka_unit_test(a_refused_break_is_carried_out),
+        cmocka_unit_test(a_break_looks_twice),
         cmocka_unit_test(a_token_is_refused_late),
         cmocka_unit_test(each_token_is_refused),
         cmocka_unit_test(a_token_with_a_line_break),

@@ -20,6 +20,7 @@
 #define CONNECT_MS 3000 /* less than a member is waited for otherwise */
 #define REVOKE "/v3/lease/revoke"
 #define BEAT "/v3/lease/keepalive"
+#define PROOF "/v3/kv/range"
 
 /* Of two members, with these ports. The first one is asked first. */
 static dlock_client *client_of_two(int first, int second, struct dlock_options options)
@@ -117,7 +118,7 @@ static int frozen_at(int *port)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 16) == 0);
+    must(bind(fd, (struct sockaddr *)&address, size) == 0 && listen(fd, 128) == 0);
     must(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
     *port = ntohs(address.sin_port);
     return fd;
@@ -147,6 +148,48 @@ static void a_member_does_not_revoke(void **state)
     const char *said = etcd_server_ask(etcd, "/v3/lease/timetolive", "{\"ID\":\"%llu\"}",
                                        (unsigned long long)lease);
     assert_says(said, "\"TTL\":\"-1\"");
+    proxy_free(proxy);
+}
+
+/* ---- Keep-alives that prove nothing ---------------------------------------------------------- */
+
+/* The next regular one comes so late that no call waits for it. */
+static const struct dlock_options hourly = {.ttl_ms = 3600000};
+
+/* Its keep-alive is lost: the other member is asked at once. */
+static void extended_at_the_other_member(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_of_two(proxy_port(proxy), etcd_server_port(etcd), hourly);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, BEAT, NULL, 0);
+    assert_status(dlock_extend(hold), OK);
+    assert_true(proxy_done(proxy) && moves_of(client) == 1);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+/* There was an election between the keep-alive and what was to prove it. */
+static void extended_after_an_election(void **state)
+{
+    (void)state;
+    char said[160];
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy, hourly);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    snprintf(said, sizeof said,
+             "{\"header\":{\"member_id\":\"1\",\"raft_term\":\"99\",\"revision\":\"%llu\"}}",
+             (unsigned long long)revision_now());
+    answer(proxy, PROOF, "200 OK", said);
+    assert_status(dlock_extend(hold), OK);
+    assert_true(proxy_done(proxy));
+    assert_int_equal(proxy_requests(proxy, BEAT), 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
     proxy_free(proxy);
 }
 
@@ -229,6 +272,22 @@ static void *extend(void *arg)
     return NULL;
 }
 
+static void ask_member(dlock_client *client, size_t member)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->endpoint = member;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+}
+
+static void open_many(dlock_client *client, dlock *locks[], int count)
+{
+    for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        assert_status(dlock_open(client, NULL, name, &locks[i]), OK);
+    }
+}
+
 /* While as many requests are under way as may be, and more wait, the lease is kept alive. */
 static void a_keep_alive_overtakes(void **state)
 {
@@ -239,11 +298,7 @@ static void a_keep_alive_overtakes(void **state)
     dlock_client *client = client_behind(proxy, (struct dlock_options){0});
     dlock *locks[CROWD];
     struct started *crowd = crowd_new(CROWD, true, &over);
-    for (int i = 0; i < CROWD; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%d", i);
-        assert_status(dlock_open(client, NULL, name, &locks[i]), OK);
-    }
+    open_many(client, locks, CROWD);
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     size_t creates = proxy_requests(proxy, CREATE), beats = proxy_requests(proxy, BEAT);
@@ -264,6 +319,42 @@ static void a_keep_alive_overtakes(void **state)
         dlock_close(locks[i]);
     leave(client, lock);
     proxy_free(proxy);
+}
+
+/* As many requests as may be are under way at a member that hangs. The keep-alive fails there, and
+ * what an extension asks goes to the other member at once: it ends sooner than they do. */
+static void stuck_at_the_member_that_was_left(void **state)
+{
+    enum { STUCK = 64 };
+    int port, fd = frozen_at(&port);
+    (void)state;
+    _Atomic int over = 0;
+    struct proxy *proxy = proxy_start_to(port);
+    dlock_client *client = client_of_two(
+        proxy_port(proxy), etcd_server_port(etcd),
+        (struct dlock_options){.connect_timeout_ms = CONNECT_MS, .command_timeout_ms = CONNECT_MS});
+    dlock *locks[STUCK], *lock = lock_at(client);
+    struct started *crowd = crowd_new(STUCK, true, &over);
+    ask_member(client, 1);
+    dlock_hold *hold = acquired(lock);
+    ask_member(client, 0);
+    open_many(client, locks, STUCK);
+    for (int i = 0; i < STUCK; i++)
+        start(locks[i], waiting(PATIENCE_MS), &crowd[i]);
+    eventually(proxy_requests(proxy, CREATE) == STUCK);
+    pthread_t thread = thread_start(extend, hold);
+    eventually(proxy_requests(proxy, BEAT) == 1);
+    proxy_cut(proxy, BEAT);
+    thread_wait(thread);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&over) == STUCK);
+    crowd_answered(crowd, STUCK, DLOCK_OK);
+    free(crowd);
+    for (int i = 0; i < STUCK; i++)
+        dlock_close(locks[i]);
+    leave(client, lock);
+    proxy_free(proxy);
+    close(fd);
 }
 
 /* Each watch has a connection. Requests go on over one that is kept. */
@@ -403,10 +494,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_hang_is_told),
         cmocka_unit_test(the_first_is_frozen),
         cmocka_unit_test(a_member_does_not_revoke),
+        cmocka_unit_test(extended_at_the_other_member),
+        cmocka_unit_test(extended_after_an_election),
         cmocka_unit_test(no_address_is_said),
         cmocka_unit_test(no_descriptor_is_left),
         cmocka_unit_test(no_descriptor_is_inherited),
         cmocka_unit_test(a_keep_alive_overtakes),
+        cmocka_unit_test(stuck_at_the_member_that_was_left),
         cmocka_unit_test(many_watches),
         cmocka_unit_test(asked_while_curl_works),
         cmocka_unit_test(not_sent_in_time),
