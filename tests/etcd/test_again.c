@@ -287,10 +287,9 @@ static void a_watch_is_not_permitted(void **state)
     static const char line[] =
         "{\"result\":{\"header\":{},\"created\":true,\"canceled\":true,\"cancel_reason\":"
         "\"rpc error: code = PermissionDenied desc = etcdserver: permission denied\"}}\n";
+    static const char head[] = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     char said[512];
-    int size = snprintf(said, sizeof said,
-                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n",
-                        strlen(line), line);
+    int size = snprintf(said, sizeof said, "%s%zx\r\n%s\r\n", head, strlen(line), line);
     struct cut_watch watched;
     watched_begin(&watched);
     end_tokens_of_ann(watched.server);
