@@ -38,7 +38,7 @@
  * most. If a hold was abandoned or not released, it does not. All keys of the client then stay
  * until the lease ends.
  *
- * STORE.  etcd keeps the history of all keys until it is compacted, and by default nobody does that.
+ * STORE.  etcd keeps the history of all keys until it is compacted. By default nobody does that.
  * Each acquire with its release adds some hundred bytes. When the store is full, etcd refuses every
  * acquire. So let the servers compact: --auto-compaction-mode periodic
  * --auto-compaction-retention 5m.

@@ -145,8 +145,8 @@ static void is_over(struct flight *flight, int64_t pause_ns)
     session_look(&flight->etcd->base);
 }
 
-/* The servers have ended it. If they do not take its token they say so, or that it is not permitted:
- * then a proof of the lease tests the token. */
+/* The servers have ended it. If they do not take its token, they say so, or that it is not
+ * permitted. Then a proof of the lease tests the token. */
 static void is_canceled(struct flight *flight, const cJSON *json)
 {
     struct etcd *etcd = flight->etcd;

@@ -15,10 +15,10 @@
  * URL.  zk://[user:password@]host[:port][,host[:port]...][/path][?tick_ms=N]: one, with all servers
  * of the ensemble. The port is 2181 by default. All nodes of the library are below the path,
  * /dlock by default. User and password may be %-encoded; with them nodes are created for that user
- * alone (scheme `digest`). tick_ms is the servers' tickTime, 2000 by default; give it if it
- * is another. Servers whose configuration has no tickTime use 3000. If it is given too small, a hold can be counted valid for too long. The same goes for
- * servers that differ in tickTime, minSessionTimeout or maxSessionTimeout. No TLS: Debian's client
- * library has none.
+ * alone (scheme `digest`). tick_ms is the servers' tickTime, 2000 by default; give it if it is
+ * another. Servers whose configuration has no tickTime use 3000. If it is given too small, a hold
+ * can be counted valid for too long. The same goes for servers that differ in tickTime,
+ * minSessionTimeout or maxSessionTimeout. No TLS: Debian's client library has none.
  *
  * TIME TO LIVE.  A client has one session, and all its holds live as long as the session.
  * options.ttl_ms is what is asked for, 30000 by default. The servers may grant more: that counts,

@@ -279,8 +279,8 @@ static void a_watch_with_an_old_token(void **state)
     watched_end(&watched);
 }
 
-/* Early versions of etcd say no more than that, in a stream that goes on. A proof of the lease tests
- * the token. */
+/* Early versions of etcd say no more than that, in a stream that goes on. A proof of the lease
+ * tests the token. */
 static void a_watch_is_not_permitted(void **state)
 {
     (void)state;
