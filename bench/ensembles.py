@@ -29,11 +29,16 @@ class EnsembleWorld(VersusWorld):
         return [*options, f"127.0.0.1:{port}"]
 
     def start_all(self):
-        folder = self.folder / self.ours
-        folder.mkdir()
-        self.ensemble = self.make(folder)
-        self.stack.callback(self.ensemble.end)
-        self.ensemble.start()
+        self.ensemble = self.started(self.folder, self.stack)
+
+    @classmethod
+    def started(cls, folder, stack):
+        """Three servers, which end with the stack."""
+        (folder / cls.ours).mkdir()
+        ensemble = cls.make(folder / cls.ours)
+        stack.callback(ensemble.end)
+        ensemble.start()
+        return ensemble
 
 
 class ZooKeeperWorld(EnsembleWorld):

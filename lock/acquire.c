@@ -163,7 +163,8 @@ static dlock_status acquire_granted(struct acquiring *a)
     if (status != DLOCK_OK)
         return status;
     hold_set_end(hold, sent_ns);
-    int64_t ttl_ms = renewal_ms(hold, counts_ns);
+    int64_t ttl_ms =
+        a->exchange.counts_ns != 0 ? hold->ttl_ms : renewal_ms(hold, sent_ns); /* as was asked */
     if (a->lock->rung.expires) {
         hold->valid_until_ns = hold_valid_until(hold, counts_ns, hold->ttl_ms);
         if (!dlock_valid(hold))

@@ -477,8 +477,8 @@ DLOCK_API dlock_status dlock_client_open(const struct dlock_options *options,
 /* Stops the timekeeper and closes the connections; waits for a hook that is running. End all holds
  * and close all locks before. A release that goes on in the background and was not attempted there
  * yet is attempted once, within the bound; after a failed connect that attempt may reach no server.
- * A lock that is not released then is left to expire. NULL is allowed. Not from a hook or from
- * `done`. */
+ * A lock that is not released then is left to expire. An engine may wait for that, ttl_ms at most
+ * (dlock_zookeeper.h). NULL is allowed. Not from a hook or from `done`. */
 DLOCK_API void dlock_client_close(dlock_client *client);
 
 /* The client's UUID, 36 characters; lives as long as the client. */

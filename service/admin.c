@@ -462,10 +462,17 @@ static bool switch_now(struct service *service, struct sale_worker *worker, stru
  * else is wrong with the servers, sales and checks will say. */
 static void await_session(struct service *service, const struct setting *setting)
 {
-    char ignored[STOCK_ERROR_MAX];
+    const int64_t until_ns = mono_deadline_ns(SESSION_MS);
+    const int64_t try_ms = 3 * service->config.redis_timeout_ms;
     struct lock_servers *locks = &service->locks[lock_servers_role(setting->rung)];
-    if (locks->engine != NULL)
-        lock_servers_try(locks, "switch", SESSION_MS, NULL, ignored);
+    char ignored[STOCK_ERROR_MAX];
+    dlock_status status = DLOCK_BUSY;
+    if (locks->engine == NULL)
+        return;
+    while (status == DLOCK_BUSY && mono_ns() < until_ns && !atomic_load(&service->draining))
+        status = lock_servers_try(locks, "switch", try_ms, NULL, ignored);
+    if (status == DLOCK_OK) /* a check may have had too little time meanwhile */
+        outage_hint(service->env.outage, locks->role, OUTAGE_THERE);
 }
 
 bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FLIGHTS_MAX 64         /* under way at a member, without watches and the lease's own */
-#define FLIGHTS_MOST 128       /* with those at members that were left */
+#define FLIGHTS_MAX 32         /* under way at a member, without watches and the lease's own */
+#define FLIGHTS_MOST 64        /* with those at members that were left */
 #define CONNECTIONS_KEPT 64    /* besides those of watches */
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
@@ -413,7 +413,8 @@ void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
     if (moves != etcd->moves)
         return; /* another request has said so already */
     etcd->moves++;
-    etcd->here_count = 0;
+    if (etcd->url.endpoint_count > 1)
+        etcd->here_count = 0;
     etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
     if (++etcd->failures < etcd->url.endpoint_count)
         return;

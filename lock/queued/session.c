@@ -316,6 +316,13 @@ void session_tell(struct session *session, bool outage, const char *why)
 
 /* ---- What is due ----------------------------------------------------------------------------- */
 
+/* The call's own time may be over just behind the send: that says nothing of the servers. */
+static bool has_waited(const struct request *request)
+{
+    const int64_t limit_ms = request->queue->session->client->options.command_timeout_ms;
+    return boot_ns() - request->sent_ns >= limit_ms * NS_PER_MS;
+}
+
 static void end_request(struct request *request)
 {
     struct session *session = request->queue->session;
@@ -327,7 +334,8 @@ static void end_request(struct request *request)
         return;
     }
     if (request->sent) {
-        session_tell(session, true, "a request was not answered in time");
+        if (has_waited(request))
+            session_tell(session, true, "a request was not answered in time");
         if (request->exchange != NULL && request->what == ACQUIRE)
             request->exchange->unresolved = true;
         request_answer(request, fail(DLOCK_UNKNOWN, "%s did not answer in time%s%s", session->name,

@@ -67,6 +67,8 @@ static int64_t await_answer(struct zk_session *zk, int64_t now_ns)
 {
     const int64_t limit_ms = zk->base.client->options.command_timeout_ms;
     const int64_t due_ns = zk->beat.sent_ns + limit_ms * NS_PER_MS;
+    if (zk->beat.sent_ns == 0) /* of the connection before this one */
+        return INT64_MAX;
     if (now_ns < due_ns)
         return due_ns;
     session_tell(&zk->base, true, "a request was not answered in time");

@@ -551,6 +551,8 @@ static void delete (struct request *request, const char *node)
 static void look_at(struct request *request, const char *first)
 {
     struct look *look = request->call->look;
+    look->holder.held = false; /* a break may have found one before */
+    look->holder.owner[0] = '\0';
     if (first == NULL)
         return;
     look->holder.held = true;
@@ -672,9 +674,12 @@ static void is_past(int rc, const void *data)
     struct zk_session *zk = owner_of(request);
     if (zk_is_no_answer(rc))
         *connection_of(request) = NO_CONNECTION;
-    else if (rc != ZNONODE && request_is_wanted(request))
-        refused(request, rc);
-    go_on(request, zk, rc);
+    if (rc == ZOK || rc == ZNONODE || zk_is_no_answer(rc) || !request_is_wanted(request)) {
+        go_on(request, zk, rc);
+        return;
+    }
+    refused(request, rc);
+    session_unlock(&zk->base);
 }
 
 /* The same, for who leaves and is not asked again. A leader that has not noticed yet that it was

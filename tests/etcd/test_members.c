@@ -291,7 +291,7 @@ static void open_many(dlock_client *client, dlock *locks[], int count)
 /* While as many requests are under way as may be, and more wait, the lease is kept alive. */
 static void a_keep_alive_overtakes(void **state)
 {
-    enum { CROWD = 100, UNDER_WAY = 64 };
+    enum { CROWD = 100, UNDER_WAY = 32 };
     (void)state;
     _Atomic int over = 0;
     struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
@@ -325,7 +325,7 @@ static void a_keep_alive_overtakes(void **state)
  * what an extension asks goes to the other member at once: it ends sooner than they do. */
 static void stuck_at_the_member_that_was_left(void **state)
 {
-    enum { STUCK = 64 };
+    enum { STUCK = 32 };
     int port, fd = frozen_at(&port);
     (void)state;
     _Atomic int over = 0;

@@ -116,12 +116,13 @@ def test_it_is_ready_after_a_pause(redis, start, ensemble, request):
 
 
 def test_it_is_ready_after_a_switch(redis, start, ensemble, request):
-    """The session has not been proven for longer than it lives. The switch awaits the proof: buyers are not refused."""
-    url = f"{name_of(ensemble, request)}?tick_ms=1000"
-    shop = start(redis, "--admin-writes", "--lock", "zookeeper", "--lock-servers", url, "--ttl-ms", 3000, "--redis-timeout-ms", 500)
+    """The session has not been proven for longer than it lives. The switch awaits the proof, which takes longer than
+    one try: buyers are not refused."""
+    url = f"{name_of(ensemble, request)}?tick_ms=2000"
+    shop = start(redis, "--admin-writes", "--lock", "zookeeper", "--lock-servers", url, "--ttl-ms", 6000, "--redis-timeout-ms", 300)
     wait_until(lambda: shop.admin("GET", "/readyz").status == 200, "it is ready")
     assert shop.switch(rung="watchdog").status == 200
-    time.sleep(4)
+    time.sleep(7)
     assert shop.switch(rung="zookeeper").status == 200
     ready = shop.admin("GET", "/readyz")
     assert ready.status == 200, ready.json

@@ -5,6 +5,7 @@
  * client's own session makes the nodes.
  */
 #include "child.h"
+#include "record.h"
 #include "started.h"
 #include "zk_session.h"
 #include "zookeeper_stage.h"
@@ -200,7 +201,9 @@ static void a_child_asks_for_the_statistics(void **state)
 static void a_short_hold_after_an_old_proof(void **state)
 {
     (void)state;
-    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 60000});
+    struct record *record = record_new();
+    dlock_client *client = client_here(
+        (struct dlock_options){.ttl_ms = 60000, .on_event = record_event, .on_event_arg = record});
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     assert_status(dlock_release(hold, NULL), OK);
@@ -209,8 +212,10 @@ static void a_short_hold_after_an_old_proof(void **state)
     let_go(client);
     struct dlock_want want = {.size = sizeof want, .hold_max_ms = 150};
     assert_status(dlock_acquire(lock, &want, &hold), OK);
-    dlock_abandon(hold);
+    eventually(record_count(record, "its hold_max_ms has passed") == 1);
+    assert_status(dlock_release(hold, NULL), LOST);
     leave(client, lock);
+    record_free(record);
 }
 
 /* What its holder sent last may still come: the next one must not be inside yet. */

@@ -119,6 +119,27 @@ static void a_hang_is_told(void **state)
     record_free(record);
 }
 
+/* Its place is given up at the end of its time. The answer comes later, and the server is well. */
+static void the_end_of_a_call_is_no_hang(void **state)
+{
+    (void)state;
+    struct record *record = record_new();
+    dlock_client *holds = client_here((struct dlock_options){0});
+    dlock_client *waits =
+        client_here((struct dlock_options){.on_event = record_event, .on_event_arg = record});
+    dlock *held = lock_at(holds), *lock = lock_at(waits);
+    dlock_hold *hold = acquired(held), *none;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = 60000, .call_max_ms = 300};
+    for (int i = 0; i < 5; i++)
+        assert_status(dlock_acquire(lock, &want, &none), TIMED_OUT);
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    leave(waits, lock);
+    assert_int_equal(record_count(record, "SERVER_GONE"), 0);
+    leave(holds, held);
+    record_free(record);
+}
+
 /* The session outlives the server's process, and so does the hold. */
 static void its_server_restarts(void **state)
 {
@@ -256,6 +277,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(holds_are_given_time),
         cmocka_unit_test(its_server_hangs),
         cmocka_unit_test(a_hang_is_told),
+        cmocka_unit_test(the_end_of_a_call_is_no_hang),
         cmocka_unit_test(its_server_restarts),
         cmocka_unit_test(its_server_loses_its_data),
         cmocka_unit_test(nobody_releases),
