@@ -127,8 +127,8 @@ static const struct row rows[] = {
     {"retry-ms", NUMBER, "", "ms", "20", 1, 60000, AT(retry_ms),
      "pause between two attempts, on rungs that poll"},
     {"contenders", NUMBER, "", "sales", "16", 1, 10000, AT(contenders),
-     "sales of this instance that contend for one lock at a time, on rungs that poll. The others "
-     "wait in the client's queue"},
+     "sales of this instance that contend for one lock at a time, on rungs that poll and on "
+     "ensembles. The others wait in the client's queue"},
     {"handoff-max", NUMBER, "", "sales", "64", 1, 1000, AT(handoff_max),
      "with --lock fair: sales of this instance in a row before the next instance's turn"},
     {"handoff-ms", NUMBER, "", "ms", "10", 1, 60000, AT(handoff_ms),

@@ -34,24 +34,24 @@
  * a ttl_ms of -1. A reply of more than 1 MiB is not taken, nor is such a line of a watch; after
  * that the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
  * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to read
- * and write below the path. dlock_client_close() revokes the lease, and waits for that a second at
- * most. If a hold was abandoned or not released, it does not. All keys of the client then stay
- * until the lease ends.
+ * and write below the path. If all holds were released, dlock_client_close() revokes the lease, and
+ * waits for that a second at most. If one was abandoned or not released, it revokes nothing. All
+ * keys of the client then stay until the lease ends.
  *
  * STORE.  etcd keeps the history of all keys until it is compacted. By default nobody does that.
  * Each acquire with its release adds some hundred bytes. When the store is full, etcd refuses every
  * acquire. So let the servers compact: --auto-compaction-mode periodic
  * --auto-compaction-retention 5m.
  *
- * WAITERS.  A waiter is woken when the one before it in the queue is gone. In case that is not
- * told, it asks again after half of the lease's time. If the client has more than 32 waiters on one
- * lock, it asks after longer: after a minute, or half of the lease's time, at the latest. Each
- * question costs the servers a walk over the queue. So options.contenders above a hundred makes
- * each acquire slower.
+ * WAITERS.  A waiter is woken when the one before it in the queue is gone. If no wake-up comes, it
+ * asks again after half of the lease's time. If the client has 32 waiters or more on one lock, the
+ * pause grows, up to 60 s. It is never shorter than half of the lease's time. Each question
+ * costs the servers a walk over the queue. So options.contenders above a hundred makes each acquire
+ * slower.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
  * They begin with the first acquire. It has up to 64 connections for requests, and one or two for
- * its lease. It has one more for each lock that it waits for, or has held for longer than a moment.
+ * its lease. It has one more for each lock that it waits for, or has held for longer than 100 ms.
  * That one is silent for long. A proxy between may end it, and the client begins another one. But
  * the proxy must pass each line of a response on at once, and not gather lines.
  */

@@ -22,14 +22,15 @@
  *
  * TIME TO LIVE.  A client has one session, and all its holds live as long as the session.
  * options.ttl_ms is what is asked for, 30000 by default. The servers may grant more: that counts,
- * and dlock_remaining_ms() tells it. If they grant less, an acquire answers INVALID with what they
- * grant. It must be at least three ticks. A want.ttl_ms other than the session's is INVALID.
+ * and dlock_remaining_ms() tells it. If they grant less, an acquire answers INVALID, and
+ * dlock_error() says what they grant. A session must be at least three ticks. A want.ttl_ms other
+ * than the session's is INVALID.
  * While a lock is open, the client writes to a node of its own, six times in a session's time-out.
  * Holds are valid as long as these writes prove that the session lives (docs/design/zookeeper.md).
  * If no quorum answers, they end before the servers can let the session expire. A session that has
- * had no answer for its whole time-out is given up, and a new one is opened. So keep a lock open
- * while you work. The first acquire after none was open for long needs a tick for its proof. If it
- * has less time, it answers BUSY, also if the lock is free.
+ * had no answer for its whole time-out is given up, and a new one is opened. Keep a lock open while
+ * you work. If none was open for long, the first acquire takes about a tick longer. If its limit is
+ * shorter, it answers BUSY even if the lock is free.
  *
  * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
  * the ensemble has lost its data. Before you use a copy of the data, delete the node.
@@ -51,11 +52,11 @@
  * reconnect one request has the paths of all these nodes. If it is larger than the servers'
  * jute.maxbuffer, 1 MiB by default, the session is given up, and its holds are lost.
  *
- * WAITERS.  A waiter is woken when the one before it in the queue is gone. In case that is not
- * told, it asks again after half of the session's time. If the client has more than 32 waiters on
- * one lock, it asks after longer: after a minute, or half of the session's time, at the latest.
- * Each question costs the servers a walk over the queue. So options.contenders above a hundred
- * makes each acquire slower.
+ * WAITERS.  A waiter is woken when the one before it in the queue is gone. If no wake-up comes, it
+ * asks again after half of the session's time-out. If the client has 32 waiters or more on one
+ * lock, the pause grows, up to 60 s. It is never shorter than half of the time-out. Each
+ * question costs the servers a walk over the queue. So options.contenders above a hundred makes
+ * each acquire slower.
  *
  * THREADS.  A client has four threads more: two of ZooKeeper's client library, one that opens
  * sessions, and one that keeps the time. They begin with the first acquire.
