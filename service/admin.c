@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define SESSION_MS 5000 /* two ticks of an ensemble, and more */
 
@@ -465,12 +466,16 @@ static void await_session(struct service *service, const struct setting *setting
     const int64_t until_ns = mono_deadline_ns(SESSION_MS);
     const int64_t try_ms = 3 * service->config.redis_timeout_ms;
     struct lock_servers *locks = &service->locks[lock_servers_role(setting->rung)];
+    const struct timespec pause = {.tv_nsec = 50 * NS_PER_MS};
     char ignored[STOCK_ERROR_MAX];
     dlock_status status = DLOCK_BUSY;
     if (locks->engine == NULL)
         return;
-    while (status == DLOCK_BUSY && mono_ns() < until_ns && !atomic_load(&service->draining))
+    while (status == DLOCK_BUSY && mono_ns() < until_ns && !atomic_load(&service->draining)) {
         status = lock_servers_try(locks, "switch", try_ms, NULL, ignored);
+        if (status == DLOCK_BUSY)
+            nanosleep(&pause, NULL);
+    }
     if (status == DLOCK_OK) /* a check may have had too little time meanwhile */
         outage_hint(service->env.outage, locks->role, OUTAGE_THERE);
 }

@@ -37,6 +37,7 @@ struct flight {
     char name[NODE_MAX];      /* of the key that it creates or deletes */
     bool was_sent;            /* its request had been sent before */
     bool was_begun;           /* libcurl has begun to send it */
+    bool is_here;             /* a request at the member that is asked now */
     bool over;                /* its end is to come, without a reply */
     bool answered;            /* a watch: it has begun */
     bool no_socket;           /* this process has no descriptor left for it */
@@ -64,6 +65,7 @@ struct etcd_place {
     uint64_t seen;       /* the revision at which it was known to exist; 0: not known */
     uint64_t guard;      /* of its latest create */
     bool is_first;       /* nothing is before it */
+    bool is_unsure;      /* a watch has broken since it was read */
     bool alone;          /* its latest create wants an empty queue */
     bool again;          /* its latest create followed one that was not answered */
     int64_t held_ns;     /* CLOCK_MONOTONIC: since when it holds */

@@ -77,7 +77,7 @@ static void flight_free(struct flight *flight)
     if (flight->easy != NULL) {
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
         etcd->flying_count -= flight->request != NULL;
-        etcd->here_count -= flight->request != NULL && flight->moves == etcd->moves;
+        etcd->here_count -= flight->is_here;
         etcd->watching_count -= flight->line != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         handle_leave(etcd, flight->easy);
@@ -268,12 +268,15 @@ static bool launch(struct flight *flight)
     TAILQ_REMOVE(&etcd->waiting, flight, of_etcd);
     TAILQ_INSERT_TAIL(&etcd->flying, flight, of_etcd);
     flight->easy = easy;
-    if (flight->request != NULL)
+    if (flight->request != NULL) {
         flight->request->sent = true;
+        flight->request->launched_ns = boot_ns();
+    }
     flight->moves = etcd->moves;
     flight->logins = etcd->logins;
     etcd->flying_count += flight->request != NULL;
-    etcd->here_count += flight->request != NULL;
+    flight->is_here = flight->request != NULL;
+    etcd->here_count += flight->is_here;
     etcd->watching_count += flight->line != NULL;
     keep_connections(etcd);
     etcd->base.commands++;
@@ -405,6 +408,15 @@ static void land(struct flight *flight, CURLcode code)
     flight_free(flight);
 }
 
+/* What is under way there is not in the way of what is asked elsewhere. */
+static void leave_member(struct etcd *etcd)
+{
+    struct flight *flight;
+    TAILQ_FOREACH(flight, &etcd->flying, of_etcd)
+        flight->is_here = false;
+    etcd->here_count = 0;
+}
+
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
 {
     struct session *session = &etcd->base;
@@ -414,7 +426,7 @@ void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
         return; /* another request has said so already */
     etcd->moves++;
     if (etcd->url.endpoint_count > 1)
-        etcd->here_count = 0;
+        leave_member(etcd);
     etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
     if (++etcd->failures < etcd->url.endpoint_count)
         return;

@@ -217,6 +217,7 @@ static void is_placed(struct request *request, struct etcd_place *place, const s
                       uint64_t revision)
 {
     place->seen = revision;
+    place->is_unsure = false;
     /* A place that is left: the request waits until it is gone. Or the end of its key, or of the
      * one before, may have been told already. */
     if (place->base.leaving || place->base.lost || place->deletes > 0 ||

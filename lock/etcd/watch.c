@@ -42,7 +42,7 @@ void etcd_first_is_gone(struct queue *queue, const char *node, uint64_t number)
         return;
     LIST_FOREACH(place, &queue->places, of_queue)
         if (strcmp(place->before, node) == 0 && place->number > first->base.number &&
-            !place->leaving)
+            !place->leaving && !((struct etcd_place *)place)->is_unsure)
             ((struct etcd_place *)place)->is_first = true;
 }
 
@@ -134,11 +134,22 @@ static void has_begun(struct flight *flight)
     flight->queue->broke = false;
 }
 
+/* The servers may be restored from a copy: then waiters know nothing, and ask when it is their turn. */
+static void doubt_waiters(struct etcd_queue *queue)
+{
+    struct place *place;
+    LIST_FOREACH(place, &queue->base.places, of_queue) {
+        ((struct etcd_place *)place)->is_first &= place->holds;
+        ((struct etcd_place *)place)->is_unsure = !place->holds;
+    }
+}
+
 /* pause_ns: until the next one begins. */
 static void is_over(struct flight *flight, int64_t pause_ns)
 {
     struct etcd_queue *queue = flight->queue;
     flight->over = queue->broke = true;
+    doubt_waiters(queue);
     flight->queue = NULL;
     queue->watch = NULL;
     queue->again_ns = mono_ns() + pause_ns;

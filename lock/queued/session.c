@@ -320,7 +320,7 @@ void session_tell(struct session *session, bool outage, const char *why)
 static bool has_waited(const struct request *request)
 {
     const int64_t limit_ms = request->queue->session->client->options.command_timeout_ms;
-    return boot_ns() - request->sent_ns >= limit_ms * NS_PER_MS;
+    return boot_ns() - request->launched_ns >= limit_ms * NS_PER_MS;
 }
 
 static void end_request(struct request *request)

@@ -67,11 +67,12 @@ struct request {
     bool answered;             /* its exchange is in session.answers */
     int in_flight;             /* so many answers are due */
     bool sent;                 /* something was */
-    bool repeated;     /* LET_GO: its delete may have been carried out before; WATCH: ask again */
-    bool first;        /* ACQUIRE: its node is the first; it waits for a proof */
-    int64_t sent_ns;   /* CLOCK_BOOTTIME, before its latest */
-    int64_t begins_ns; /* CLOCK_MONOTONIC: it is not sent later */
-    int64_t ends_ns;   /* CLOCK_MONOTONIC: it is answered by then */
+    bool repeated;       /* LET_GO: its delete may have been carried out before; WATCH: ask again */
+    bool first;          /* ACQUIRE: its node is the first; it waits for a proof */
+    int64_t sent_ns;     /* CLOCK_BOOTTIME, before its latest */
+    int64_t launched_ns; /* CLOCK_BOOTTIME: since when that is on its way */
+    int64_t begins_ns;   /* CLOCK_MONOTONIC: it is not sent later */
+    int64_t ends_ns;     /* CLOCK_MONOTONIC: it is answered by then */
     TAILQ_ENTRY(request) of_session;
     STAILQ_ENTRY(request) of_answers;
 };

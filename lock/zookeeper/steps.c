@@ -145,7 +145,7 @@ static void note_sent(struct request *request, int rc)
 static int64_t now_sent(struct request *request)
 {
     *connection_of(request) = owner_of(request)->base.connects;
-    return request->sent_ns = boot_ns();
+    return request->sent_ns = request->launched_ns = boot_ns();
 }
 
 /* Of several that were sent together, the first ones may be lost, and the last one be carried by

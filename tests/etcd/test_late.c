@@ -528,6 +528,43 @@ static void its_servers_go_back_and_on(void **state)
     record_free(record);
 }
 
+/* The copy has the hold, and not the key of the client's waiter, who was the next one. Another client
+ * has its place. */
+static void its_waiter_is_forgotten(void **state)
+{
+    (void)state;
+    _Atomic int over = 0, others_over = 0;
+    struct started waits = {.over = &over}, others = {.over = &others_over};
+    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = LONG_MS});
+    dlock_client *other = client_here((struct dlock_options){.ttl_ms = LONG_MS});
+    dlock *lock = lock_at(client), *others_lock = lock_at(other);
+    dlock_hold *hold = acquired(lock);
+    eventually(is_watched(client, lock));
+    etcd_server_save(etcd);
+    start(lock, waiting(PATIENCE_MS), &waits);
+    eventually(places_at() == 2);
+    proxy_plan(near, PROXY_HOLD_REQUEST, "/v3/", NULL, 0);
+    etcd_server_restore(etcd);
+    etcd_server_pass(etcd, 50);
+    start(others_lock, waiting(PATIENCE_MS), &others);
+    eventually(places_at() == 2 && proxy_done(near));
+    proxy_let_go(near);
+    eventually(is_watched(client, lock));
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually(atomic_load(&others_over) == 1);
+    started_answered(&others);
+    assert_status(others.status, OK);
+    assert_int_equal(atomic_load(&over), 0);
+    assert_status(dlock_release(others.hold, NULL), OK);
+    eventually(atomic_load(&over) == 1);
+    started_answered(&waits);
+    assert_status(dlock_release(waits.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others_lock);
+    proxy_free(near);
+}
+
 /* ---- Waiters --------------------------------------------------------------------------------- */
 
 static size_t turns_of(dlock *lock)
@@ -822,6 +859,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_watch_is_cut_and_its_past_is_gone),
         cmocka_unit_test(its_servers_go_back),
         cmocka_unit_test(its_servers_go_back_and_on),
+        cmocka_unit_test(its_waiter_is_forgotten),
         cmocka_unit_test(behind_at_home_and_first_at_the_servers),
         cmocka_unit_test(woken_on_the_way_to_behind),
         cmocka_unit_test(a_place_is_left_late),

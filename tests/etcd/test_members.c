@@ -357,6 +357,26 @@ static void stuck_at_the_member_that_was_left(void **state)
     close(fd);
 }
 
+/* It is the one that is asked next, too, and none of its requests counts twice. */
+static void the_only_member_fails(void **state)
+{
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_behind(proxy, (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    for (int i = 0; i < 3; i++) {
+        proxy_plan(proxy, PROXY_CUT_REPLY, CREATE, NULL, 0);
+        assert_status(dlock_release(acquired(lock), NULL), OK);
+        assert_true(proxy_done(proxy));
+    }
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    size_t here = inside(client)->here_count, flying = inside(client)->flying_count;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    assert_int_equal(here, flying);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
 /* Each watch has a connection. Requests go on over one that is kept. */
 static void many_watches(void **state)
 {
@@ -501,6 +521,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_descriptor_is_inherited),
         cmocka_unit_test(a_keep_alive_overtakes),
         cmocka_unit_test(stuck_at_the_member_that_was_left),
+        cmocka_unit_test(the_only_member_fails),
         cmocka_unit_test(many_watches),
         cmocka_unit_test(asked_while_curl_works),
         cmocka_unit_test(not_sent_in_time),
