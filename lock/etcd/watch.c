@@ -134,7 +134,7 @@ static void has_begun(struct flight *flight)
     flight->queue->broke = false;
 }
 
-/* The servers may be restored from a copy: then waiters know nothing, and ask when it is their turn. */
+/* The servers may have been restored from a copy. So waiters ask again when it is their turn. */
 static void doubt_waiters(struct etcd_queue *queue)
 {
     struct place *place;

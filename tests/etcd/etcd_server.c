@@ -238,17 +238,17 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return remove(path);
 }
 
-static void remove_data(const struct etcd_server *server)
+static void remove_all(const struct etcd_server *server, const char *name)
 {
-    char data[96];
-    snprintf(data, sizeof data, "%s/data", server->folder);
-    nftw(data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    char path[96];
+    snprintf(path, sizeof path, "%s/%s", server->folder, name);
+    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 void etcd_server_forget(struct etcd_server *server)
 {
     etcd_server_kill(server);
-    remove_data(server);
+    remove_all(server, "data");
     etcd_server_restart(server);
 }
 
@@ -270,6 +270,7 @@ static void copy(const struct etcd_server *server, const char *from, const char 
 void etcd_server_save(struct etcd_server *server)
 {
     etcd_server_kill(server);
+    remove_all(server, "saved");
     copy(server, "data", "saved");
     etcd_server_restart(server);
 }
@@ -277,7 +278,7 @@ void etcd_server_save(struct etcd_server *server)
 void etcd_server_restore(struct etcd_server *server)
 {
     etcd_server_kill(server);
-    remove_data(server);
+    remove_all(server, "data");
     copy(server, "saved", "data");
     etcd_server_restart(server);
 }
