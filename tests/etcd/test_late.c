@@ -528,6 +528,29 @@ static void its_servers_go_back_and_on(void **state)
     record_free(record);
 }
 
+/* Somebody waits, and nothing is under way. */
+static bool waits_quietly(dlock_client *client, dlock *lock)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    const struct place *place;
+    bool waits = false;
+    LIST_FOREACH(place, &((struct queue *)lock->engine_state)->places, of_queue)
+        waits |= place->before[0] != '\0';
+    waits &= inside(client)->flying_count == 0;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return waits;
+}
+
+/* By another watch than the one before. CLOCK_BOOTTIME. */
+static bool is_watched_since(dlock_client *client, dlock *lock, int64_t since_ns)
+{
+    const struct etcd_queue *queue = lock->engine_state;
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    bool is = queue->watch != NULL && queue->watch->answered && queue->watch->sent_ns > since_ns;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return is;
+}
+
 /* The copy has the hold, and not the key of the client's waiter, who was the next one. Another
  * client has its place. */
 static void its_waiter_is_forgotten(void **state)
@@ -542,14 +565,15 @@ static void its_waiter_is_forgotten(void **state)
     eventually(is_watched(client, lock));
     etcd_server_save(etcd);
     start(lock, waiting(PATIENCE_MS), &waits);
-    eventually(places_at() == 2);
+    eventually(waits_quietly(client, lock));
+    const int64_t since_ns = boot_ns();
     pthread_mutex_lock(&inside(client)->base.mutex); /* it asks for nothing meanwhile */
     etcd_server_restore(etcd);
     etcd_server_pass(etcd, 50);
     start(others_lock, waiting(PATIENCE_MS), &others);
     eventually(places_at() == 2);
     pthread_mutex_unlock(&inside(client)->base.mutex);
-    eventually(is_watched(client, lock));
+    eventually(is_watched_since(client, lock, since_ns));
     assert_status(dlock_release(hold, NULL), OK);
     eventually(atomic_load(&others_over) == 1);
     started_answered(&others);
