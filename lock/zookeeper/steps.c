@@ -645,6 +645,15 @@ static void list(struct request *request)
                                          is_listed, request));
 }
 
+/* rc: of sending what comes before the list. Without that the list would say nothing. */
+static void list_behind(struct request *request, int rc)
+{
+    if (rc != ZOK)
+        *connection_of(request) = NO_CONNECTION;
+    note_sent(request, rc);
+    list(request);
+}
+
 /* Without it the list would say nothing. */
 static void is_synced(int rc, const char *path, const void *data)
 {
@@ -661,11 +670,8 @@ static void is_synced(int rc, const char *path, const void *data)
 static void sync_and_list(struct request *request)
 {
     now_sent(request);
-    int rc = zoo_async(owner_of(request)->handle, request->queue->path, is_synced, request);
-    if (rc != ZOK)
-        *connection_of(request) = NO_CONNECTION;
-    note_sent(request, rc);
-    list(request);
+    list_behind(request,
+                zoo_async(owner_of(request)->handle, request->queue->path, is_synced, request));
 }
 
 static void is_past(int rc, const void *data)
@@ -689,12 +695,8 @@ static void write_and_list(struct request *request)
 {
     char path[PATH_MAX_BYTES];
     now_sent(request);
-    int rc =
-        zoo_adelete(owner_of(request)->handle, path_of(request, "-", path), -1, is_past, request);
-    if (rc != ZOK)
-        *connection_of(request) = NO_CONNECTION;
-    note_sent(request, rc);
-    list(request);
+    list_behind(request, zoo_adelete(owner_of(request)->handle, path_of(request, "-", path), -1,
+                                     is_past, request));
 }
 
 /* Both in one write: ZooKeeper answers a session's requests in order. */
