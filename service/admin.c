@@ -472,7 +472,8 @@ static void await_session(struct service *service, const struct setting *setting
     if (locks->engine == NULL)
         return;
     while (status == DLOCK_BUSY && mono_ns() < until_ns && !atomic_load(&service->draining)) {
-        status = lock_servers_try(locks, "switch", try_ms, NULL, ignored);
+        int64_t left_ms = (until_ns - mono_ns()) / NS_PER_MS + 1;
+        status = lock_servers_try(locks, "switch", min_ns(try_ms, left_ms), NULL, ignored);
         if (status == DLOCK_BUSY)
             nanosleep(&pause, NULL);
     }

@@ -52,6 +52,7 @@ static struct flight *fly(struct request *request, const char *what, struct body
     flight->request = request;
     flight->was_sent = request->sent;
     request->sent_ns = flight->sent_ns;
+    request->launched_ns = INT64_MAX; /* it is not on its way yet */
     request->in_flight++;
     if (request->what == LET_GO) /* others wait for that */
         flight_first(flight);

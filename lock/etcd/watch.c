@@ -124,16 +124,6 @@ static void look_anew(struct etcd_queue *queue)
         pthread_mutex_unlock(&lock->client->loop.mutex);
 }
 
-/* What was deleted before it began is not told if the servers were restored from a copy of their
- * data, and count on from there. */
-static void has_begun(struct flight *flight)
-{
-    flight->answered = true;
-    if (flight->queue->broke)
-        look_at_holds(flight->queue);
-    flight->queue->broke = false;
-}
-
 /* The servers may have been restored from a copy. So waiters ask again when it is their turn. */
 static void doubt_waiters(struct etcd_queue *queue)
 {
@@ -142,6 +132,18 @@ static void doubt_waiters(struct etcd_queue *queue)
         ((struct etcd_place *)place)->is_first &= place->holds;
         ((struct etcd_place *)place)->is_unsure = !place->holds;
     }
+}
+
+/* What was deleted before it began is not told if the servers were restored from a copy of their
+ * data, and count on from there. */
+static void has_begun(struct flight *flight)
+{
+    flight->answered = true;
+    if (flight->queue->broke) {
+        look_at_holds(flight->queue);
+        doubt_waiters(flight->queue); /* those that came since */
+    }
+    flight->queue->broke = false;
 }
 
 /* pause_ns: until the next one begins. */
