@@ -17,6 +17,7 @@ import time
 from waiting import STOP
 
 COLORS = {"OK": "32", "OVERSOLD": "31", "OVERLAP": "33", "DEADLOCK": "35", "UNDERSOLD": "36", "INCONCLUSIVE": "7"}
+AGAIN_MAX = 5  # cells that are not as expected and are played again
 WIDE = len("INCONCLUSIVE!")  # of a column of the terminal's table
 SHADES = {"OK": "#d9f2df", "OVERSOLD": "#f8c9c4", "OVERLAP": "#fbe3b0", "DEADLOCK": "#e3d0f5", "UNDERSOLD": "#cfe8f5",
           "INCONCLUSIVE": "#dddddd"}
@@ -39,6 +40,7 @@ class Cell:
         self.why = verdict.get("expected_why", "") if verdict else ""
         self.reasons = verdict["reasons"] if verdict else spoiled[-1:]
         self.agrees = bool(verdict) and verdict["agrees"]
+        self.unstable = ""  # what it was before, if it was as expected only when it was played again
 
     @property
     def word(self):
@@ -48,7 +50,8 @@ class Cell:
     def json(self):
         return {"rung": self.rung, "scenario": self.flaw, "result": self.result,
                 "expected": self.expected, "why": self.why, "agrees": self.agrees, "reasons": self.reasons,
-                "inconclusive_tries": self.inconclusive_tries, "run": self.folder.name if self.folder else None}
+                "inconclusive_tries": self.inconclusive_tries, "unstable": self.unstable,
+                "run": self.folder.name if self.folder else None}
 
 
 @contextlib.contextmanager
@@ -75,6 +78,20 @@ def run(pairs, perform, jobs, tell):
         return cell
     with side_by_side(one, pairs, jobs) as cells:
         return list(cells)
+
+
+def play_again(cells, pairs, perform):
+    """The cells of these pairs that are not as expected, if they are few: each twice more, with nothing beside it. One that
+    is as expected both times counts as that, and is called unstable: the machine was too slow for it among others, or it
+    hides a rare fault."""
+    wrong = [at for at, cell in enumerate(cells) if not cell.agrees]
+    for at in wrong if len(wrong) <= AGAIN_MAX else ():
+        was, (rung, flaw) = cells[at], pairs[at]
+        print(f"{was.rung}, {was.flaw}: {was.word} was not expected; it runs twice more, alone", file=sys.stderr, flush=True)
+        alone = [perform(flaw, rung) for _ in range(2)]
+        if all(cell.agrees for cell in alone):
+            alone[-1].unstable = f"{was.word} beside other cells: {'; '.join(was.reasons[:1])}"
+            cells[at] = alone[-1]
 
 
 def table(cells, color, columns):

@@ -11,6 +11,7 @@ import pytest
 from rung import left_behind, rung
 
 import ladder
+import matrix
 from scenarios import ALL, ON_LADDER, shown
 
 EVERY = [*ladder.rungs(), *ladder.ensembles()]
@@ -45,6 +46,28 @@ def test_the_cells_that_a_look_at_the_hold_may_change(tmp_path):
     flaws = "long_section,frozen,frozen_writing,expired_reentry"
     looked = rung("matrix", "--check-hold", "--scenarios", flaws, "--runs", tmp_path)
     assert looked.returncode == 0, looked.stdout + looked.stderr
+
+
+class Played:
+    def __init__(self, word, agrees):
+        self.rung, self.flaw, self.word, self.agrees = "fair", "frozen", word, agrees
+        self.reasons, self.unstable = [f"it was {word}"], ""
+
+
+@pytest.mark.parametrize("alone, counts", [([True, True], True), ([True, False], False), ([False, True], False)])
+def test_a_cell_that_is_wrong_beside_others_counts_if_it_is_right_twice_alone(alone, counts):
+    wrong, again = Played("OVERSOLD", False), [Played("OK", agrees) for agrees in alone]
+    cells, asked = [Played("OK", True), wrong], list(again)
+    matrix.play_again(cells, [("a rung", "a flaw"), ("fair", "frozen")],
+                      lambda flaw, rung: asked.pop(0) if (flaw, rung) == ("frozen", "fair") else None)
+    assert not asked and cells[1] is (again[1] if counts else wrong)
+    assert cells[1].unstable == ("OVERSOLD beside other cells: it was OVERSOLD" if counts else "")
+
+
+def test_many_wrong_cells_are_the_ladders_fault():
+    cells = [Played("OVERSOLD", False) for _ in range(matrix.AGAIN_MAX + 1)]
+    matrix.play_again(cells, [("fair", "frozen")] * len(cells), lambda flaw, rung: Played("OK", True))
+    assert not any(cell.agrees for cell in cells)
 
 
 def test_the_table_shows_the_ladder(done):
