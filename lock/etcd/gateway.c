@@ -19,9 +19,11 @@
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
 #define PATIENCES_PER_LEASE 3
-#define CLOSE_MS 1000 /* for the lease's end, when the client is closed */
-#define HASTE 2       /* a member has this part of the time, if another one may answer */
-#define POLL_MS_MOST 60000
+#define CLOSE_MS 1000     /* for the lease's end, when the client is closed */
+#define HASTE 2           /* a member has this part of the time, if another one may answer */
+#define POLL_MS_MOST 1000 /* some of what is due is by a clock that runs while the machine sleeps */
+#define LEASE_ASKS 4      /* so many members may be asked for a keep-alive in a time to live */
+#define LEASE_ASK_LEAST_MS 500
 #define KV "/v3/kv/" /* begins the paths of linearizable requests */
 
 /* ---- Flights --------------------------------------------------------------------------------- */
@@ -170,6 +172,22 @@ static long patience_ms(const struct etcd *etcd)
                           : (long)ms;
 }
 
+/* Its keep-alives must reach another member in time. */
+static long lease_patience_ms(const struct etcd *etcd)
+{
+    int64_t ms = patience_ms(etcd);
+    if (etcd->lease != 0 && etcd->url.endpoint_count > 1)
+        ms = min_ns(ms, max_ns(etcd->base.granted_ms / LEASE_ASKS, LEASE_ASK_LEAST_MS));
+    return (long)ms;
+}
+
+static long time_limit_ms(const struct flight *flight)
+{
+    if (flight->line != NULL)
+        return 0;
+    return flight->request != NULL ? patience_ms(flight->etcd) : lease_patience_ms(flight->etcd);
+}
+
 static long connect_ms(const struct etcd *etcd)
 {
     return hasty_ms(etcd, patience_ms(etcd), etcd->base.client->options.connect_timeout_ms);
@@ -257,8 +275,10 @@ static bool launch(struct flight *flight)
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, flight);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, flight);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, flight);
+    /* A watch keeps its connection: it must not take the lease's. */
+    curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, flight->line != NULL ? 1L : 0L);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_ms(etcd));
-    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, flight->line != NULL ? 0L : patience_ms(etcd));
+    curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, time_limit_ms(flight));
     if (curl_multi_add_handle(etcd->multi, easy) != CURLM_OK) {
         handle_leave(etcd, easy);
         curl_slist_free_all(flight->headers);
@@ -350,6 +370,17 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
         flight->etcd->base.identity.text[0] = '\0';
 }
 
+/* A URL may name a member that was set up anew: the cluster that it makes has other data. */
+static void check_cluster(struct flight *flight, struct reply *reply)
+{
+    const struct etcd *etcd = flight->etcd;
+    if (reply->outcome != ANSWERED || etcd->lease == 0 || flight->lease != etcd->lease ||
+        reply->cluster == 0 || reply->cluster == etcd->cluster)
+        return;
+    reply_free(reply);
+    not_answered(flight, "it is a member of another cluster", reply);
+}
+
 /* Later answers tell of no earlier revision, unless the servers were restored from a copy of their
  * data. Keys that the client knows of may be gone then, and the lease lives on. */
 static void check_revision(struct flight *flight, struct reply *reply)
@@ -388,8 +419,12 @@ static void land(struct flight *flight, CURLcode code)
         reply.outcome = REFUSED;
     if (reply.outcome == REFUSED && flight->no_token) /* it expired after this was begun */
         reply.outcome = TOKEN_BAD;
+    check_cluster(flight, &reply);
     check_revision(flight, &reply);
-    if (reply.busy || flight->is_local)
+    if ((reply.busy || flight->is_local) && flight->line != NULL)
+        snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s",
+                 reply.why); /* a watch waits alone */
+    else if (reply.busy || flight->is_local)
         is_too_much(etcd, reply.why);
     else if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
         etcd_move(etcd, flight->moves, reply.why);
@@ -515,7 +550,7 @@ static void rest(struct etcd *etcd, int64_t until_ns)
 /* Each member is asked once, until one answers. A hold that was abandoned must not end now. */
 static void close_all(struct etcd *etcd)
 {
-    int64_t until_ns = mono_deadline_ns(CLOSE_MS);
+    int64_t until_ns = min_ns(mono_deadline_ns(CLOSE_MS), etcd->base.client->closes_ns);
     if (session_is_held(&etcd->base))
         etcd->lease = 0;
     for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {
@@ -566,6 +601,12 @@ bool etcd_start(struct session *session)
         etcd->multi = curl_multi_init();
     if (etcd->multi == NULL)
         return false;
+    /* If no descriptor is left, libcurl makes one that nobody can wake. */
+    if (!etcd->runs && curl_multi_wakeup(etcd->multi) != CURLM_OK) {
+        curl_multi_cleanup(etcd->multi);
+        etcd->multi = NULL;
+        return false;
+    }
     keep_connections(etcd);
     etcd->runs = thread_begin(&etcd->thread, fly, etcd);
     return etcd->runs;

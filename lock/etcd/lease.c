@@ -43,9 +43,15 @@ void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why)
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
-/* Nobody is let in, as it is: all who wait are told why, and those who come before the client asks
- * again. */
-static void refuse_all(struct etcd *etcd, const char *why)
+/* Whether the request cannot go on without the own key; see let_go() for what leaves. */
+static bool needs_own_key(const struct request *request)
+{
+    return request->what == ACQUIRE && !request->first && !request_nests(request);
+}
+
+/* Nobody is let in, as it is, or nobody who needs the own key: those who wait are told why, and
+ * those who come before the client asks again. A look at a hold goes on: nobody would repeat it. */
+static void refuse(struct etcd *etcd, const char *why, bool own_key)
 {
     struct session *session = &etcd->base;
     struct request *request, *next;
@@ -54,7 +60,8 @@ static void refuse_all(struct etcd *etcd, const char *why)
     session->refused = true;
     for (request = TAILQ_FIRST(&session->requests); request != NULL; request = next) {
         next = TAILQ_NEXT(request, of_session);
-        if (request_is_wanted(request) && request->in_flight == 0)
+        if (request_is_wanted(request) && request->in_flight == 0 && request->what != WATCH &&
+            (!own_key || needs_own_key(request)))
             request_answer(request, fail(request->sent ? DLOCK_UNKNOWN : DLOCK_REFUSED, "%s: %s",
                                          session->name, why));
     }
@@ -84,7 +91,7 @@ static bool has_landed(struct etcd *etcd, const struct reply *reply)
     etcd->asking = false;
     session_look(&etcd->base);
     if (reply->outcome == REFUSED)
-        refuse_all(etcd, reply->why);
+        refuse(etcd, reply->why, false);
     else if (reply->outcome != ANSWERED)
         beat_again(etcd);
     return reply->outcome == ANSWERED;
@@ -147,6 +154,7 @@ static void is_granted(struct flight *flight, const struct reply *reply)
         return;
     }
     etcd->lease = lease;
+    etcd->cluster = reply->cluster;
     session->refused = false;
     session->granted_ms = ttl_s < TTL_MS_MOST / 1000 ? (int64_t)ttl_s * 1000 : TTL_MS_MOST;
     session->identity.text[0] = '\0';
@@ -282,7 +290,7 @@ static void is_guarded(struct flight *flight, const struct reply *reply)
     session_look(&etcd->base); /* what waits for it goes on, or it is written again */
     etcd->own_refused = reply->outcome == REFUSED;
     if (etcd->own_refused)
-        refuse_all(etcd, reply->why);
+        refuse(etcd, reply->why, true);
     if (reply->outcome != ANSWERED || flight->lease != etcd->lease)
         return;
     etcd->guard = reply->revision;

@@ -154,6 +154,7 @@ void reply_read(struct reply *reply, long http, const char *text, size_t size)
             .json = json,
             .revision = json_number(header, "revision"),
             .by = {json_number(header, "member_id"), json_number(header, "raft_term")},
+            .cluster = json_number(header, "cluster_id"),
             .succeeded = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "succeeded")),
             .whole = whole};
         return;

@@ -29,6 +29,7 @@ struct reply {
     cJSON *json;        /* ANSWERED: the answer itself; else NULL */
     uint64_t revision;  /* ANSWERED: the store's */
     struct answerer by; /* likewise */
+    uint64_t cluster;   /* likewise */
     bool succeeded;     /* of a transaction: its comparisons held */
     bool may_be_done;   /* REFUSED, and perhaps carried out: etcd was full just then */
     bool busy;          /* UNANSWERED, because there were too many requests */

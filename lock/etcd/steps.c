@@ -67,6 +67,9 @@ static bool is_outdated(const struct flight *flight)
 
 static void refused(struct request *request, const struct reply *reply)
 {
+    struct etcd_place *place = etcd_place_of(request);
+    if (request->what == WATCH && place != NULL)
+        place->seen = 0; /* it is looked at again */
     request_answer(request, fail(request->repeated ? DLOCK_UNKNOWN : DLOCK_REFUSED, "%s: %s",
                                  request->queue->session->name, reply->why));
 }
@@ -451,6 +454,7 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
     struct request *request = flight->request;
     struct etcd_place *place = named_place(flight);
     bool deleted = reply->outcome == ANSWERED && json_number(reply->json, "deleted") != 0;
+    const bool may_come = place != NULL && flight->unfenced && (!deleted || place->again);
     request->repeated |= reply->outcome == UNANSWERED;
     if (place != NULL && reply->outcome != UNANSWERED)
         place->deletes--;
@@ -458,9 +462,15 @@ static void is_deleted(struct flight *flight, const struct reply *reply)
         etcd_first_is_gone(request->queue, flight->name, UINT64_MAX);
         session_node_is_gone(request->queue, flight->name, 0);
     }
-    if (reply->outcome == ANSWERED && place != NULL && !request_is_wanted(request))
+    if (reply->outcome == ANSWERED && place != NULL && !may_come && !request_is_wanted(request))
         claim_forget(request, &place->base);
-    if (has_answer(flight, reply))
+    if (!has_answer(flight, reply))
+        return;
+    if (may_come) /* it is deleted again, until its create can do nothing any more */
+        request_answer(request,
+                       fail(DLOCK_UNKNOWN, "%s: the key of an acquire may still be created",
+                            request->queue->session->name));
+    else
         claim_is_gone(request, (struct place *)place, deleted || request->repeated);
 }
 
@@ -477,6 +487,7 @@ static void delete_own(struct request *request, struct etcd_place *place)
     if (flight == NULL)
         return;
     strcpy(flight->name, place->name);
+    flight->unfenced = place->base.doubtful && etcd_of_request(request)->guard == 0;
     place->deletes++;
     if (request->exchange != NULL)
         request->exchange->sent_ns = request->sent_ns;
@@ -493,7 +504,9 @@ static void let_go(struct request *request, struct etcd_place *place)
     }
     if (place->base.doubtful && etcd->guard == place->guard)
         etcd->guard = 0; /* or it could still be created, perhaps once more */
-    if (!place->base.doubtful || lease_guards(etcd))
+    /* Servers whose store is full refuse the own key, and delete: what is there must not be in the
+     * way of others. */
+    if (!place->base.doubtful || lease_guards(etcd) || etcd->own_refused)
         delete_own(request, place);
 }
 

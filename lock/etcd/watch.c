@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define HELD_NS (100 * NS_PER_MS)         /* a hold that is released sooner needs no watch */
+#define LOOKS_PER_LEASE 2                 /* at each hold */
 #define UNUSED_NS (5 * (int64_t)NS_PER_S) /* a watch that nobody needed for so long is ended */
 
 static struct etcd_queue *queue_of(struct queue *queue)
@@ -207,7 +208,9 @@ static void has_ended(struct flight *flight, const struct reply *reply)
     struct etcd_queue *queue = flight->queue;
     if (queue == NULL)
         return;
-    is_over(flight, reply->outcome == REFUSED ? REFUSED_AGAIN_NS : AGAIN_NS);
+    const bool is_refused = reply->outcome == REFUSED || flight->is_local ||
+                            (reply->outcome == UNANSWERED && !flight->answered);
+    is_over(flight, is_refused ? REFUSED_AGAIN_NS : AGAIN_NS);
     if (flight->got_size > RESPONSE_MAX / 2) /* a line that was too long */
         look_anew(queue);
 }
@@ -263,21 +266,32 @@ static int64_t needed_ns(const struct etcd_queue *queue, uint64_t *seen)
     return soonest_ns;
 }
 
-/* A look at a hold may have failed, and no watch would tell of its end. When to look again. */
-static int64_t look_at_unseen(struct etcd_queue *queue, int64_t now_ns)
+/* CLOCK_MONOTONIC: when the key of a hold must be read again. A watch may be silent without an end,
+ * behind a load balancer for instance, or be refused. And if a read has failed, no watch would tell
+ * of the key's end. */
+static int64_t look_due_ns(const struct etcd_queue *queue, const struct etcd_place *place)
+{
+    const struct session *session = queue->base.session;
+    if (!place->base.holds || place->base.leaving || place->base.lost)
+        return INT64_MAX;
+    if (place->seen == 0)
+        return queue->looked_ns + REFUSED_AGAIN_NS;
+    return max_ns(place->held_ns, queue->looked_ns) +
+           session->granted_ms * NS_PER_MS / LOOKS_PER_LEASE;
+}
+
+/* Returns when to look again. */
+static int64_t look_now_and_then(struct etcd_queue *queue, int64_t now_ns)
 {
     const struct place *place;
+    int64_t due_ns = INT64_MAX;
     LIST_FOREACH(place, &queue->base.places, of_queue)
-        if (place->holds && !place->leaving && !place->lost &&
-            ((const struct etcd_place *)place)->seen == 0)
-            break;
-    if (place == NULL)
-        return INT64_MAX;
-    if (now_ns >= queue->unseen_ns) {
-        queue->unseen_ns = now_ns + REFUSED_AGAIN_NS;
-        look_at_holds(queue);
-    }
-    return queue->unseen_ns;
+        due_ns = min_ns(due_ns, look_due_ns(queue, (const struct etcd_place *)place));
+    if (now_ns < due_ns)
+        return due_ns;
+    queue->looked_ns = now_ns;
+    look_at_holds(queue);
+    return now_ns + REFUSED_AGAIN_NS;
 }
 
 static int64_t look_at(struct etcd *etcd, struct etcd_queue *queue, int64_t now_ns)
@@ -313,7 +327,7 @@ int64_t watches_go(struct etcd *etcd)
     int64_t now_ns = mono_ns(), soonest_ns = INT64_MAX;
     LIST_FOREACH(queue, &etcd->base.queues, of_session) {
         soonest_ns = min_ns(soonest_ns, look_at(etcd, queue_of(queue), now_ns));
-        soonest_ns = min_ns(soonest_ns, look_at_unseen(queue_of(queue), now_ns));
+        soonest_ns = min_ns(soonest_ns, look_now_and_then(queue_of(queue), now_ns));
     }
     return soonest_ns;
 }

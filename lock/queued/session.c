@@ -118,7 +118,8 @@ void request_answer(struct request *request, dlock_status status)
         session_look(session);
     } else if (request->what == ACQUIRE && place != NULL && !place->holds &&
                (status == DLOCK_UNKNOWN || status == DLOCK_UNREACHABLE || request->first)) {
-        place->until_ns = min_ns(place->until_ns, unproven_until_ns(session, request, place));
+        int64_t until_ns = unproven_until_ns(session, request, place);
+        place->until_ns = request->first ? min_ns(place->until_ns, until_ns) : until_ns;
         session_look(session);
     }
     request->unasked = false;
@@ -240,6 +241,7 @@ void session_node_is_gone(struct queue *queue, const char *node, uint64_t number
         } else if (strcmp(place->node, node) == 0 && place->number < number && place->holds &&
                    !place->leaving && !place->lost) {
             place_lose(queue, place);
+            session_look(queue->session); /* unless the core watches it already: told again soon */
         }
     }
 }
@@ -334,7 +336,7 @@ static void end_request(struct request *request)
         return;
     }
     if (request->sent) {
-        if (has_waited(request))
+        if (request->in_flight > 0 && has_waited(request))
             session_tell(session, true, "a request was not answered in time");
         if (request->exchange != NULL && request->what == ACQUIRE)
             request->exchange->unresolved = true;

@@ -395,7 +395,8 @@ static bool is_only_one(struct request *request, const struct String_vector *nod
     bool is_only = true;
     for (int i = 0; i < nodes->count; i++)
         if (is_of(nodes->data[i], request->owner) && strcmp(nodes->data[i], own) != 0) {
-            now_sent(request);
+            if (is_only) /* a time behind the first of these would prove too much */
+                now_sent(request);
             note_sent(request,
                       zoo_adelete(owner_of(request)->handle, path_of(request, nodes->data[i], path),
                                   -1, is_other_deleted, request));
@@ -688,9 +689,9 @@ static void is_past(int rc, const void *data)
     session_unlock(&zk->base);
 }
 
-/* The same, for who leaves and is not asked again. A leader that has not noticed yet that it was
- * deposed answers a sync (ZOOKEEPER-1675), but carries out no write, as this one: to delete a node
- * that never was. */
+/* The same, for who leaves and is not asked again, and for a break, which another holder must not
+ * survive. A leader that has not noticed yet that it was deposed answers a sync (ZOOKEEPER-1675),
+ * but carries out no write, as this one: to delete a node that never was. */
 static void write_and_list(struct request *request)
 {
     char path[PATH_MAX_BYTES];
@@ -805,6 +806,9 @@ void zk_go(struct request *request)
             write_to(request, place, is_written);
         else
             claim_is_lost(request, place);
+        break;
+    case BREAK:
+        write_and_list(request);
         break;
     default:
         sync_and_list(request);

@@ -97,7 +97,8 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
         zk->heard = false;
         zk->beat.sent_ns = 0;
         proof_connected(&zk->proof);
-        session_tell(session, false, "connected");
+        if (session->open_locks == 0) /* else the answer to the first write tells it */
+            session_tell(session, false, "connected");
     } else {
         session_tell(session, true,
                      state == ZOO_EXPIRED_SESSION_STATE ? "the session has expired"
