@@ -877,6 +877,52 @@ DLOCK_API const char *dlock_identity(const dlock_hold *hold);
  * this acquire asked the server, after it was called. */
 DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
 
+/* ---- Several locks --------------------------------------------------------------------------- */
+
+#define DLOCK_MANY_MAX 64 /* locks of one call */
+
+/* Acquires all of these locks, or none. It acquires them one after another, in the order of their
+ * names' bytes. Callers who hold none of them when they call cannot wait for each other in a
+ * circle, because all take the same order (J. W. Havender, Avoiding deadlock in multitasking
+ * systems, 1968). The locks may be of any rungs and clients.
+ * locks: 1 to DLOCK_MANY_MAX, in any order; two of one name are INVALID.
+ * want: as dlock_acquire, the same for each lock, with these differences. wait_ms and call_max_ms
+ * are for all locks together. `reads` is sent with the last acquire, when the others are held.
+ * holds: room for `count`. After OK, holds[i] is of locks[i], and each is released by its own
+ * dlock_release, in any order. Otherwise all are NULL. missing: set to the index of the lock that
+ * could not be acquired, or that is not valid as an argument; `count` if it is no single one. NULL:
+ * not wanted.
+ * OK         all are held, and were valid together a moment ago; see dlock_remaining_many_ms.
+ * LOST       also: a hold was lost before the last lock was acquired; *missing is its lock.
+ * TIMED_OUT  also: the locks before took all of wait_ms or call_max_ms.
+ * INVALID    also: count is not 1 to DLOCK_MANY_MAX, or two locks have one name.
+ * Any other answer is that of dlock_acquire for the lock *missing; dlock_error() names the lock.
+ * Unless OK, the holds that the call had are released in reverse order before it returns. If a
+ * release fails, it goes on in the background, as dlock_release says. So the call may last for the
+ * bound twice beyond wait_ms, and for the bound beyond call_max_ms. */
+DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
+                                          const struct dlock_want *want, dlock_hold **holds,
+                                          size_t *missing);
+
+/* How a started call for several locks ended. `missing` is as in dlock_acquire_many. For all else
+ * see dlock_done. */
+typedef void dlock_done_many(void *arg, dlock_status status, size_t missing);
+
+/* Starts to acquire them, and returns at once. `locks` is copied. `holds` must live until `done`
+ * was called, and is set just before.
+ * OK         `done` will be called exactly once, with any answer of dlock_acquire_many: as
+ *            dlock_acquire_start says, on a thread of one of the clients, or by dlock_process of
+ *            one. With own_loop the call goes on only in dlock_process.
+ * Other answers are those of dlock_acquire_start, or INVALID as above. Then `done` is not called,
+ * and *missing is set. */
+DLOCK_API dlock_status dlock_acquire_many_start(dlock *const *locks, size_t count,
+                                                const struct dlock_want *want, dlock_hold **holds,
+                                                dlock_done_many *done, void *arg, size_t *missing);
+
+/* What is left of the validity of all these holds together: the least that dlock_remaining_ms says.
+ * 0 as soon as one of them has ended. */
+DLOCK_API int64_t dlock_remaining_many_ms(dlock_hold *const *holds, size_t count);
+
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 
 /* A switch that ends waits. One cancel may serve many calls, of any clients. Once set, it stays

@@ -3,6 +3,7 @@
 name") and fence.md each, a large foreign value, or a wrapped error: what is wrong, (file, text, what stands there
 instead) or a list of these, the CTest test, and its function."""
 
+MANY = "lock/acquire_many.c"
 REDLOCK = "lock/rungs/redlock.c"
 VOTES = "lock/redis/votes.c"
 RENEWER = "lock/redis/renewer.c"
@@ -885,4 +886,21 @@ OF_LARGE_VALUES = [
      "(left ~= 0 and last or ''):sub(1, 128)", "left ~= 0 and last or ''", "lock_large_values", "nobody_returns_it"),
 ]
 
-MUTANTS = OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+OF_SEVERAL = [
+    ("several locks are acquired in the caller's order", MANY, "return strcmp(one->lock->name, other->lock->name);",
+     "return one->index < other->index ? -1 : one->lock != other->lock || one->index > other->index;",
+     "lock_acquire_many", "all_are_acquired_in_the_order_of_their_names"),
+    ("what was acquired stays when another lock is missing", MANY, "    if (m.status != DLOCK_OK)\n        many_release(&m);",
+     "    if (m.status == DLOCK_FORKED)\n        many_release(&m);", "lock_acquire_many", "one_that_is_held_leaves_none"),
+    ("what was acquired without a thread stays when another lock is missing", MANY,
+     "    if (m->status == DLOCK_OK)\n        many_tell(m);", "    if (m->status != DLOCK_FORKED)\n        many_tell(m);",
+     "lock_acquire_many", "one_that_is_held_leaves_none"),
+    ("each of several locks has the whole time", MANY, "return ms > 0 ? ms -", "return ms > INT64_MAX - 1 ? ms -",
+     "lock_acquire_many", "the_time_is_for_all_together"),
+    ("a hold that was lost meanwhile counts as one of several", MANY, "if (!dlock_valid(m->", "if (m->count == 0 && !dlock_valid(m->",
+     "lock_acquire_many", "one_that_was_lost_meanwhile_leaves_none"),
+    ("the reads come under the first of several locks", MANY, "    if (m->held + 1 < m->count)\n        want->reads",
+     "    if (m->held > 0)\n        want->reads", "lock_acquire_many", "the_reads_come_under_all_locks"),
+]
+
+MUTANTS = OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
