@@ -4,6 +4,7 @@
  * on a struct, so that a call with a thread and one without share them.
  */
 #include "client.h"
+#include "owner.h"
 #include "release.h"
 #include "structs.h"
 
@@ -16,15 +17,18 @@ struct wanted_lock {
     dlock *lock;
     size_t index; /* in the caller's arrays */
     dlock_hold *hold;
+    int64_t ends_ns; /* CLOCK_MONOTONIC: its release has ended by then */
 };
 
 struct acquiring_many {
     struct wanted_lock wanted[DLOCK_MANY_MAX]; /* in the order in which they are acquired */
     size_t count, held;
     struct dlock_want want;
-    int64_t began_ns;    /* CLOCK_MONOTONIC */
-    dlock_hold **holds;  /* the caller's */
-    dlock_status status; /* when it has ended */
+    uint64_t thread;    /* that made the call */
+    int64_t began_ns;   /* CLOCK_MONOTONIC */
+    dlock_hold **holds; /* the caller's */
+    bool over;          /* it has ended, and these three are set */
+    dlock_status status;
     size_t missing;
     char why[SENTENCE_MAX];
 
@@ -42,41 +46,59 @@ static int by_name(const void *a, const void *b)
     return strcmp(one->lock->name, other->lock->name);
 }
 
-static size_t later_of(size_t one, size_t other)
+static dlock_status take_locks(struct acquiring_many *m, dlock *const *locks)
 {
-    return one > other ? one : other;
-}
-
-static dlock_status many_prepare(struct acquiring_many *m, dlock *const *locks, size_t count,
-                                 const struct dlock_want *want, dlock_hold **holds)
-{
-    *m = (struct acquiring_many){
-        .count = count, .holds = holds, .missing = count, .began_ns = mono_ns()};
-    if (count == 0 || count > DLOCK_MANY_MAX)
-        return fail(DLOCK_INVALID, "count is %zu; it must be 1 to %d", count, DLOCK_MANY_MAX);
-    for (size_t i = 0; i < count; i++)
-        holds[i] = NULL;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < m->count; i++) {
         if (locks[i] == NULL) {
             m->missing = i;
             return fail(DLOCK_INVALID, "locks[%zu] is NULL; it must be a lock", i);
         }
         m->wanted[i] = (struct wanted_lock){.lock = locks[i], .index = i};
     }
-    qsort(m->wanted, count, sizeof m->wanted[0], by_name);
-    for (size_t i = 1; i < count; i++) {
-        if (by_name(&m->wanted[i - 1], &m->wanted[i]) != 0)
+    qsort(m->wanted, m->count, sizeof m->wanted[0], by_name);
+    for (size_t i = 1; i < m->count; i++) {
+        const struct wanted_lock *one = &m->wanted[i - 1], *other = &m->wanted[i];
+        if (by_name(one, other) != 0)
             continue;
-        m->missing = later_of(m->wanted[i - 1].index, m->wanted[i].index);
+        m->missing = one->index > other->index ? one->index : other->index;
         return fail(DLOCK_INVALID, "two of the locks have the name '%s'; each may be there once",
-                    m->wanted[i].lock->name);
+                    one->lock->name);
     }
-    dlock_status status = struct_take(&m->want, sizeof m->want, want, "want");
+    return DLOCK_OK;
+}
+
+static dlock_status many_prepare(struct acquiring_many *m, dlock *const *locks, size_t count,
+                                 const struct dlock_want *want, dlock_hold **holds)
+{
+    *m = (struct acquiring_many){.count = count,
+                                 .holds = holds,
+                                 .missing = count,
+                                 .began_ns = mono_ns(),
+                                 .thread = owner_thread()};
+    if (count == 0 || count > DLOCK_MANY_MAX)
+        return fail(DLOCK_INVALID, "count is %zu; it must be 1 to %d", count, DLOCK_MANY_MAX);
+    for (size_t i = 0; i < count; i++)
+        holds[i] = NULL;
+    dlock_status status = take_locks(m, locks);
+    if (status == DLOCK_OK)
+        status = struct_take(&m->want, sizeof m->want, want, "want");
     m->want.size = sizeof m->want;
+    if (status == DLOCK_OK && m->want.wait_ms == 0 && m->want.call_max_ms == 0)
+        for (size_t i = 0; i < count; i++) /* one bound for all attempts */
+            m->want.call_max_ms = max_ns(m->want.call_max_ms, bound_ms(m->wanted[i].lock->client));
     return status;
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* The call ends at this lock. dlock_error() says why. */
+static void many_fail(struct acquiring_many *m, const struct wanted_lock *lock, dlock_status status)
+{
+    m->over = true;
+    m->status = status;
+    m->missing = lock->index;
+    snprintf(m->why, sizeof m->why, "%s", dlock_error());
+}
 
 /* What is left of a time that is for the whole call; at most 0: nothing is. A time that is not given
  * stays as it is. */
@@ -85,9 +107,12 @@ static int64_t time_left_ms(const struct acquiring_many *m, int64_t ms)
     return ms > 0 ? ms - (mono_ns() - m->began_ns) / NS_PER_MS : ms;
 }
 
-/* What is wanted of the next lock. False: its time has passed. */
-static bool next_want(const struct acquiring_many *m, struct dlock_want *want)
+/* What is wanted of the next lock. False: the call has ended. */
+static bool many_next(struct acquiring_many *m, struct dlock_want *want)
 {
+    const struct wanted_lock *next = &m->wanted[m->held];
+    if (m->over)
+        return false;
     *want = m->want;
     if (m->held + 1 < m->count)
         want->reads = NULL;
@@ -95,46 +120,38 @@ static bool next_want(const struct acquiring_many *m, struct dlock_want *want)
         return true;
     want->wait_ms = time_left_ms(m, m->want.wait_ms);
     want->call_max_ms = time_left_ms(m, m->want.call_max_ms);
-    return (want->wait_ms > 0 || m->want.wait_ms <= 0) &&
-           (want->call_max_ms > 0 || m->want.call_max_ms <= 0);
+    if ((want->wait_ms > 0 || m->want.wait_ms <= 0) &&
+        (want->call_max_ms > 0 || m->want.call_max_ms <= 0))
+        return true;
+    many_fail(m, next,
+              fail(DLOCK_TIMED_OUT, "'%s' was not asked for: to acquire '%s' took all the time",
+                   next->lock->name, m->wanted[m->held - 1].lock->name));
+    return false;
 }
 
-/* The call ends without this lock. dlock_error() says why. */
-static bool many_lacks(struct acquiring_many *m, const struct wanted_lock *lock,
-                       dlock_status status)
-{
-    m->status = status;
-    m->missing = lock->index;
-    snprintf(m->why, sizeof m->why, "%s", dlock_error());
-    return true;
-}
-
-/* Takes the answer to the acquire of the next lock. True: the call has ended. */
-static bool many_acquired(struct acquiring_many *m, dlock_status status, dlock_hold *hold)
+/* Takes the answer to the acquire of the next lock. A hold that is lost would be in vain waited
+ * for. */
+static void many_take(struct acquiring_many *m, dlock_status status, dlock_hold *hold)
 {
     struct wanted_lock *next = &m->wanted[m->held];
-    if (status != DLOCK_OK)
-        return many_lacks(m, next, status);
+    if (status != DLOCK_OK) {
+        if (status == DLOCK_TIMED_OUT && m->held > 0)
+            fail(status, "%s (%zu of %zu locks were acquired before)", dlock_error(), m->held,
+                 m->count);
+        many_fail(m, next, status);
+        return;
+    }
     next->hold = hold;
-    if (++m->held < m->count)
-        return false;
-    for (size_t i = 0; i < m->count; i++)
+    m->held++;
+    for (size_t i = 0; i < m->held && !m->over; i++)
         if (!dlock_valid(m->wanted[i].hold))
-            return many_lacks(m, &m->wanted[i],
-                              fail(DLOCK_LOST, "'%s' was lost before '%s' was acquired",
-                                   m->wanted[i].lock->name, next->lock->name));
+            many_fail(m, &m->wanted[i],
+                      fail(DLOCK_LOST, "'%s' was lost before all %zu locks were acquired",
+                           m->wanted[i].lock->name, m->count));
+    if (m->held < m->count || m->over)
+        return;
+    m->over = true;
     m->status = DLOCK_OK;
-    m->missing = m->count;
-    return true;
-}
-
-static bool many_out_of_time(struct acquiring_many *m)
-{
-    const struct wanted_lock *next = &m->wanted[m->held];
-    return many_lacks(m, next,
-                      fail(DLOCK_TIMED_OUT,
-                           "'%s' was not tried: the %zu locks before it took all the time",
-                           next->lock->name, m->held));
 }
 
 /* Gives the holds to the caller; or, if the call has failed, its sentence. */
@@ -149,13 +166,17 @@ static dlock_status many_conclude(const struct acquiring_many *m)
 
 /* ---- With a thread --------------------------------------------------------------------------- */
 
-/* All within one bound: what is not released by then goes on in the background. */
+/* The latest first; those of one client within one bound. What is not released by then goes on in
+ * the background. */
 static void many_release(struct acquiring_many *m)
 {
-    const int64_t began_ns = mono_ns();
-    while (m->held > 0) {
-        struct wanted_lock *last = &m->wanted[--m->held];
-        release_by(last->hold, NULL, began_ns + bound_ms(last->lock->client) * NS_PER_MS);
+    for (size_t i = m->held; i-- > 0;) {
+        struct wanted_lock *lock = &m->wanted[i];
+        lock->ends_ns = mono_deadline_ns(bound_ms(lock->lock->client));
+        for (size_t j = i + 1; j < m->held; j++)
+            if (m->wanted[j].lock->client == lock->lock->client)
+                lock->ends_ns = min_ns(lock->ends_ns, m->wanted[j].ends_ns);
+        release_by(lock->hold, NULL, lock->ends_ns);
     }
 }
 
@@ -163,6 +184,7 @@ dlock_status dlock_acquire_many(dlock *const *locks, size_t count, const struct 
                                 dlock_hold **holds, size_t *missing)
 {
     struct acquiring_many m;
+    struct dlock_want next;
     size_t unused;
     missing = missing != NULL ? missing : &unused;
     *missing = count;
@@ -172,15 +194,10 @@ dlock_status dlock_acquire_many(dlock *const *locks, size_t count, const struct 
     *missing = m.missing;
     if (status != DLOCK_OK)
         return status;
-    for (bool over = false; !over;) {
-        struct dlock_want next;
-        if (!next_want(&m, &next)) {
-            over = many_out_of_time(&m);
-            continue;
-        }
+    while (many_next(&m, &next)) {
         dlock_hold *hold;
         status = dlock_acquire(m.wanted[m.held].lock, &next, &hold);
-        over = many_acquired(&m, status, hold);
+        many_take(&m, status, hold);
     }
     if (m.status != DLOCK_OK)
         many_release(&m);
@@ -213,34 +230,42 @@ static void many_released(void *arg, dlock_status status, dlock_hold *hold)
     many_one_less(arg);
 }
 
-/* Starts all releases, in reverse order; the last that ends tells the caller. */
+/* Starts all releases, the latest first; the last that ends tells the caller. */
 static void many_release_start(struct acquiring_many *m)
 {
     m->releasing = 1;
-    while (m->held > 0) {
-        dlock_hold *hold = m->wanted[--m->held].hold;
+    for (size_t i = m->held; i-- > 0;) {
         atomic_fetch_add(&m->releasing, 1);
-        if (dlock_release_start(hold, NULL, many_released, m) == DLOCK_OK)
+        if (dlock_release_start(m->wanted[i].hold, NULL, many_released, m) == DLOCK_OK)
             continue;
-        release_by(hold, NULL, 0); /* in the background: this thread must not wait */
+        release_by(m->wanted[i].hold, NULL, 0); /* in the background */
         atomic_fetch_sub(&m->releasing, 1);
     }
     many_one_less(m);
 }
 
-static void many_started_acquired(void *arg, dlock_status status, dlock_hold *hold)
+static void many_acquired(void *arg, dlock_status status, dlock_hold *hold);
+
+/* On behalf of the thread that made the call. */
+static dlock_status start_next(struct acquiring_many *m, const struct dlock_want *want)
+{
+    const uint64_t own = owner_act_as(m->thread);
+    dlock_status status = dlock_acquire_start(m->wanted[m->held].lock, want, many_acquired, m);
+    owner_act_as(own);
+    return status;
+}
+
+/* done of each acquire. */
+static void many_acquired(void *arg, dlock_status status, dlock_hold *hold)
 {
     struct acquiring_many *m = arg;
-    bool over = many_acquired(m, status, hold);
-    struct dlock_want want;
-    if (!over && !next_want(m, &want))
-        over = many_out_of_time(m);
-    if (!over) {
-        struct wanted_lock *next = &m->wanted[m->held];
-        status = dlock_acquire_start(next->lock, &want, many_started_acquired, m);
+    struct dlock_want next;
+    many_take(m, status, hold);
+    if (many_next(m, &next)) {
+        status = start_next(m, &next);
         if (status == DLOCK_OK)
             return; /* it may have ended, and been freed, by now */
-        many_lacks(m, next, status);
+        many_fail(m, &m->wanted[m->held], status);
     }
     if (m->status == DLOCK_OK)
         many_tell(m);
@@ -266,9 +291,9 @@ dlock_status dlock_acquire_many_start(dlock *const *locks, size_t count,
     m->arg = arg;
     if (status == DLOCK_OK) {
         struct dlock_want first;
-        size_t index = m->wanted[0].index;
-        next_want(m, &first);
-        status = dlock_acquire_start(m->wanted[0].lock, &first, many_started_acquired, m);
+        const size_t index = m->wanted[0].index;
+        many_next(m, &first);
+        status = start_next(m, &first);
         if (status == DLOCK_OK)
             return DLOCK_OK; /* it may have ended, and been freed, by now */
         *missing = index;

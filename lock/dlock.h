@@ -58,8 +58,8 @@
  * BOUNDS.  On rungs that are not flawed, no call lasts longer than its wait_ms plus the bound.
  * The bound is connect_timeout_ms + 2 * command_timeout_ms, by default 3 s. It covers the lookup
  * of the host name, or the question to the sentinels, the connection, the request, and finding
- * out what became of the request. After a cancel, a call ends within the bound. Time spent in
- * your hooks is not counted. (A hook is a function of yours that the library calls: on_event,
+ * out what became of the request. After a cancel, a call ends within the bound. dlock_acquire_many
+ * may take it once more, to release. Time spent in your hooks is not counted. (A hook is a function of yours that the library calls: on_event,
  * on_trace.) Time spent in `done` is not counted either: a completion may wait for the `done` of
  * others.
  *
@@ -380,8 +380,8 @@ struct dlock_options {
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time. It must not block, and must not call
-     * dlock_acquire, dlock_extend, dlock_release, dlock_abandon or dlock_client_close. It may ask
-     * holds, and start acquires and releases. Default NULL: no events. */
+     * dlock_acquire, dlock_acquire_many, dlock_extend, dlock_release, dlock_abandon or
+     * dlock_client_close. It may ask holds, and start acquires and releases. Default NULL: no events. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
@@ -701,13 +701,14 @@ DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
  * Without own_loop a thread of the client calls it; up to two threads call at once. With own_loop
  * only dlock_process calls it, on the thread that called that.
  * What it may call:
- * - dlock_acquire_start, dlock_release_start, dlock_abandon, and what only asks a hold.
+ * - dlock_acquire_start, dlock_acquire_many_start, dlock_release_start, dlock_abandon, and what only
+ *   asks a hold.
  *   dlock_abandon asks no server, but waits for an on_event about its hold that is running.
  * - dlock_release, dlock_inspect and dlock_break. They may block, within the bound. Other threads
  *   of the client take over what this one had to do. But while two `done` block, no other is
  *   called. With own_loop your own loop stands still meanwhile.
- * - Without own_loop not dlock_acquire or dlock_extend: they may wait for what this very thread has
- *   started. Never dlock_client_close.
+ * - Without own_loop not dlock_acquire, dlock_acquire_many or dlock_extend: they may wait for what
+ *   this very thread has started. Never dlock_client_close.
  * The lock may be closed only after `done` has returned, so none comes after dlock_close. With
  * own_loop, call dlock_process until all have come, then close. */
 typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
@@ -881,25 +882,29 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
 
 #define DLOCK_MANY_MAX 64 /* locks of one call */
 
-/* Acquires all of these locks, or none. It acquires them one after another, in the order of their
- * names' bytes. Callers who hold none of them when they call cannot wait for each other in a
- * circle, because all take the same order (J. W. Havender, Avoiding deadlock in multitasking
- * systems, 1968). The locks may be of any rungs and clients.
- * locks: 1 to DLOCK_MANY_MAX, in any order; two of one name are INVALID.
- * want: as dlock_acquire, the same for each lock, with these differences. wait_ms and call_max_ms
- * are for all locks together. `reads` is sent with the last acquire, when the others are held.
- * holds: room for `count`. After OK, holds[i] is of locks[i], and each is released by its own
- * dlock_release, in any order. Otherwise all are NULL. missing: set to the index of the lock that
- * could not be acquired, or that is not valid as an argument; `count` if it is no single one. NULL:
- * not wanted.
- * OK         all are held, and were valid together a moment ago; see dlock_remaining_many_ms.
- * LOST       also: a hold was lost before the last lock was acquired; *missing is its lock.
- * TIMED_OUT  also: the locks before took all of wait_ms or call_max_ms.
- * INVALID    also: count is not 1 to DLOCK_MANY_MAX, or two locks have one name.
- * Any other answer is that of dlock_acquire for the lock *missing; dlock_error() names the lock.
- * Unless OK, the holds that the call had are released in reverse order before it returns. If a
- * release fails, it goes on in the background, as dlock_release says. So the call may last for the
- * bound twice beyond wait_ms, and for the bound beyond call_max_ms. */
+/* Acquires all of these locks, or none: one after another, in the byte order of their names. While
+ * the call waits for one lock, it holds those before it. Callers that hold no other lock when they
+ * call cannot deadlock, because all use the same order (J. W. Havender, Avoiding deadlock in
+ * multitasking systems, 1968). The locks may be of different rungs and clients; at most one may be
+ * of `reentrant_tls`. Each lock has its own queue of waiters, and a call that fails leaves them all.
+ * So many calls for one lock can keep out one that wants many.
+ * locks: 1 to DLOCK_MANY_MAX, in any order. Two of one name are INVALID, also on different servers.
+ * want: as in dlock_acquire, the same for each lock. wait_ms and call_max_ms are for all together,
+ * so wait_ms must cover a round trip for each. With wait_ms 0 all attempts share one bound. `reads`
+ * is sent with the last acquire, to the server of the lock whose name is last. On a rung that does
+ * not renew, the first hold's time to live must cover the wait for the others.
+ * holds: room for `count`. After OK, holds[i] is a hold of locks[i]; release each one, in any order.
+ * Otherwise all are NULL, unless count is too large.
+ * missing: set to the index of the lock at which the call failed; `count` if it failed at none.
+ * NULL: not wanted.
+ * OK         all are held. All were valid at one instant during the call.
+ * LOST       also: a hold was lost before all locks were acquired.
+ * TIMED_OUT  also: the locks before this one took all of the time.
+ * INVALID    also: count is out of range, or two locks have one name.
+ * Any other answer is that of dlock_acquire for the lock *missing.
+ * Unless OK, the call releases what it acquired before it returns. A release that fails continues
+ * as dlock_release says. The releases add at most the bound of each client. That is also so after
+ * call_max_ms, and after a cancel. */
 DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
                                           const struct dlock_want *want, dlock_hold **holds,
                                           size_t *missing);
@@ -908,11 +913,12 @@ DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
  * see dlock_done. */
 typedef void dlock_done_many(void *arg, dlock_status status, size_t missing);
 
-/* Starts to acquire them, and returns at once. `locks` is copied. `holds` must live until `done`
- * was called, and is set just before.
- * OK         `done` will be called exactly once, with any answer of dlock_acquire_many: as
- *            dlock_acquire_start says, on a thread of one of the clients, or by dlock_process of
- *            one. With own_loop the call goes on only in dlock_process.
+/* Starts to acquire them, and returns at once. The array `locks` is copied; the locks stay open
+ * until `done` has returned. `holds` must live until then, and is set just before; `cancel` and
+ * `reads` as in dlock_acquire_start.
+ * OK         `done` will be called exactly once. A thread of one of the clients calls it, or
+ *            dlock_process of one. The answers are those of dlock_acquire_many and
+ *            dlock_acquire_start. A client with own_loop takes part only in its dlock_process.
  * Other answers are those of dlock_acquire_start, or INVALID as above. Then `done` is not called,
  * and *missing is set. */
 DLOCK_API dlock_status dlock_acquire_many_start(dlock *const *locks, size_t count,
@@ -920,7 +926,7 @@ DLOCK_API dlock_status dlock_acquire_many_start(dlock *const *locks, size_t coun
                                                 dlock_done_many *done, void *arg, size_t *missing);
 
 /* What is left of the validity of all these holds together: the least that dlock_remaining_ms says.
- * 0 as soon as one of them has ended. */
+ * 0 as soon as one of them has ended, or if holds is NULL. DLOCK_NEVER_EXPIRES if count is 0. */
 DLOCK_API int64_t dlock_remaining_many_ms(dlock_hold *const *holds, size_t count);
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */

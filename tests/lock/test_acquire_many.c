@@ -69,8 +69,7 @@ static dlock_status await(struct many *many, struct dlock_want want, bool own_lo
         status = ended.status;
         many->missing = ended.missing;
     }
-    snprintf(sentence, sizeof sentence, "%s",
-             ended.error[0] != '\0' ? ended.error : dlock_error());
+    snprintf(sentence, sizeof sentence, "%s", ended.error[0] != '\0' ? ended.error : dlock_error());
     return status;
 }
 
@@ -92,10 +91,11 @@ static const char *said(acquire_many *call)
 static void many_set_up(struct many *many, const char *rung, acquire_many *call, int64_t ttl_ms)
 {
     *many = (struct many){.record = record_new()};
-    many->client = client_of(server_url(server), (struct dlock_options){.on_trace = record_trace,
-                                                                        .on_trace_arg = many->record,
-                                                                        .ttl_ms = ttl_ms,
-                                                                        .own_loop = call == in_own_loop});
+    many->client =
+        client_of(server_url(server), (struct dlock_options){.on_trace = record_trace,
+                                                             .on_trace_arg = many->record,
+                                                             .ttl_ms = ttl_ms,
+                                                             .own_loop = call == in_own_loop});
     many->locks[0] = lock_of(many->client, rung, "lock:{c}");
     many->locks[1] = lock_of(many->client, rung, "lock:{a}");
     many->locks[2] = lock_of(many->client, rung, BEHIND);
@@ -135,7 +135,8 @@ static acquire_many *const calls[] = {with_a_thread, without_a_thread, in_own_lo
 static void all_are_acquired_in_the_order_of_their_names(void **state)
 {
     (void)state;
-    FOR_EACH_CALL (call) {
+    FOR_EACH_CALL(call)
+    {
         struct many many;
         many_set_up(&many, "owner_lua", call, 0);
         assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS}), OK);
@@ -162,7 +163,8 @@ static void all_are_acquired_in_the_order_of_their_names(void **state)
 static void one_that_is_held_leaves_none(void **state)
 {
     (void)state;
-    FOR_EACH_CALL (call) {
+    FOR_EACH_CALL(call)
+    {
         struct many many;
         dlock_client *other = new_client();
         dlock *held = lock_of(other, "owner_lua", BEHIND);
@@ -207,7 +209,8 @@ static void what_was_acquired_is_released_in_reverse_order(void **state)
 static void it_waits_for_each(void **state)
 {
     (void)state;
-    FOR_EACH_CALL (call) {
+    FOR_EACH_CALL(call)
+    {
         struct many many;
         dlock_client *other = new_client();
         dlock *held = lock_of(other, "watchdog", "lock:{c}");
@@ -232,13 +235,17 @@ static void pause_once(void *arg, const char *rung, const char *point)
         long_pause(60);
 }
 
-/* The first lock takes all the time, so the second is not tried. */
+/* The first lock takes all the time, so the second is not asked for. */
 static void the_time_is_for_all_together(void **state)
 {
     (void)state;
     _Atomic int points = 0;
     struct record *record = record_new();
-    dlock_client *client = client_of(server_url(server), (struct dlock_options){.on_trace = record_trace, .on_trace_arg = record, .on_point = pause_once, .on_point_arg = &points});
+    dlock_client *client =
+        client_of(server_url(server), (struct dlock_options){.on_trace = record_trace,
+                                                             .on_trace_arg = record,
+                                                             .on_point = pause_once,
+                                                             .on_point_arg = &points});
     dlock *locks[] = {lock_of(client, "setnx_expire", "lock:{a}"),
                       lock_of(client, "setnx_expire", BEHIND)};
     struct dlock_want wants[] = {{.size = sizeof wants[0], .wait_ms = 50},
@@ -249,7 +256,7 @@ static void the_time_is_for_all_together(void **state)
         points = 0;
         assert_status(dlock_acquire_many(locks, 2, &wants[i], holds, &missing), TIMED_OUT);
         assert_int_equal(missing, 1);
-        assert_says(dlock_error(), "'" BEHIND "' was not tried");
+        assert_says(dlock_error(), "'" BEHIND "' was not asked for");
         assert_int_equal(record_count(record, "SETNX " BEHIND), 0);
         assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
     }
@@ -263,7 +270,8 @@ static void the_time_is_for_all_together(void **state)
 static void one_that_was_lost_meanwhile_leaves_none(void **state)
 {
     (void)state;
-    FOR_EACH_CALL (call) {
+    FOR_EACH_CALL(call)
+    {
         struct many many;
         dlock_client *other = new_client();
         dlock *held = lock_of(other, "owner_lua", BEHIND);
@@ -271,7 +279,7 @@ static void one_that_was_lost_meanwhile_leaves_none(void **state)
         dlock_hold *hold = wanted(held, (struct dlock_want){.ttl_ms = 500});
         assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS}), LOST);
         assert_int_equal(many.missing, 1);
-        assert_says(said(call), "'lock:{a}' was lost before 'lock:{c}' was acquired");
+        assert_says(said(call), "'lock:{a}' was lost before all 3 locks were acquired");
         assert_status(dlock_release(hold, NULL), LOST);
         assert_none_held(&many);
         dlock_close(held);
@@ -285,7 +293,8 @@ static void one_that_was_lost_meanwhile_leaves_none(void **state)
 static void the_reads_come_under_all_locks(void **state)
 {
     (void)state;
-    FOR_EACH_CALL (call) {
+    FOR_EACH_CALL(call)
+    {
         struct many many;
         dlock_batch *reads = dlock_batch_new();
         const char *exists[] = {"EXISTS", "lock:{a}", BEHIND, "lock:{c}"};
@@ -303,13 +312,15 @@ static void the_reads_come_under_all_locks(void **state)
 static void a_cancel_ends_it(void **state)
 {
     (void)state;
-    FOR_EACH_CALL (call) {
+    FOR_EACH_CALL(call)
+    {
         struct many many;
         dlock_cancel *cancel = dlock_cancel_new();
         dlock_cancel_now(cancel);
         many_set_up(&many, "watchdog", call, 0);
-        assert_status(call(&many, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}),
-                      CANCELLED);
+        assert_status(
+            call(&many, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}),
+            CANCELLED);
         assert_int_equal(many.missing, 1);
         assert_none_held(&many);
         dlock_cancel_free(cancel);
@@ -331,6 +342,25 @@ static void an_owner_nests_in_all(void **state)
         assert_status(dlock_release(outer[i], NULL), OK);
     assert_none_held(&many);
     many_clear(&many);
+}
+
+/* The thread that makes the call owns all locks, also those that other threads ask for. */
+static void the_calling_thread_owns_all(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        many_set_up(&many, "watchdog", call, 0);
+        dlock_hold *outer = acquired_by(many.locks[0], DLOCK_THIS_THREAD);
+        assert_status(call(&many, (struct dlock_want){.owner_id = DLOCK_THIS_THREAD}), OK);
+        assert_string_equal(dlock_owner(many.holds[0]), dlock_owner(outer));
+        release_all(&many);
+        assert_true(dlock_valid(outer));
+        assert_status(dlock_release(outer, NULL), OK);
+        assert_none_held(&many);
+        many_clear(&many);
+    }
 }
 
 static void what_is_not_valid_is_named(void **state)
@@ -359,7 +389,8 @@ static void what_is_not_valid_is_named(void **state)
     assert_status(dlock_acquire_many(locks, 3, &want, holds, &missing), INVALID);
     assert_says(dlock_error(), "two of the locks have the name 'lock:{c}'");
     assert_int_equal(missing, 2);
-    assert_status(dlock_acquire_many_start(locks, 3, &want, holds, many_ended, NULL, &missing), INVALID);
+    assert_status(dlock_acquire_many_start(locks, 3, &want, holds, many_ended, NULL, &missing),
+                  INVALID);
     assert_int_equal(missing, 2);
     locks[2] = lock_of(many.client, "owner_lua", "lock:{c}");
     assert_status(dlock_acquire_many(locks, 3, &want, holds, &missing), INVALID);
@@ -377,17 +408,20 @@ static void a_rung_that_needs_a_thread(void **state)
     (void)state;
     struct ended ended = {0};
     dlock_client *client = new_client();
-    dlock *first = lock_of(client, "reentrant_tls", "lock:{a}"), *second = lock_of(client, "watchdog", BEHIND);
+    dlock *first = lock_of(client, "reentrant_tls", "lock:{a}"),
+          *second = lock_of(client, "watchdog", BEHIND);
     dlock *locks[] = {second, first};
     dlock_hold *holds[2];
     size_t missing;
-    assert_status(dlock_acquire_many_start(locks, 2, NULL, holds, many_ended, &ended, &missing), UNSUPPORTED);
+    assert_status(dlock_acquire_many_start(locks, 2, NULL, holds, many_ended, &ended, &missing),
+                  UNSUPPORTED);
     assert_int_equal(missing, 1);
     dlock_close(second);
     locks[0] = second = lock_of(client, "reentrant_tls", BEHIND);
     dlock_close(first);
     locks[1] = first = lock_of(client, "watchdog", "lock:{a}");
-    assert_status(dlock_acquire_many_start(locks, 2, NULL, holds, many_ended, &ended, &missing), OK);
+    assert_status(dlock_acquire_many_start(locks, 2, NULL, holds, many_ended, &ended, &missing),
+                  OK);
     eventually(atomic_load(&ended.over));
     assert_status(ended.status, UNSUPPORTED);
     assert_int_equal(ended.missing, 0);
@@ -416,9 +450,10 @@ static void what_cannot_be_released_goes_on_in_the_background(void **state)
     dlock_client *other = new_client();
     dlock *held = lock_of(other, "watchdog", "lock:{c}");
     dlock_hold *hold = wanted(held, (struct dlock_want){.ttl_ms = 3600000});
-    many.client = client_of(server_url(server), (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
-                                                                        .command_timeout_ms = TIMEOUT_MS,
-                                                                        .ttl_ms = 3600000});
+    many.client =
+        client_of(server_url(server), (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
+                                                             .command_timeout_ms = TIMEOUT_MS,
+                                                             .ttl_ms = 3600000});
     many.locks[0] = lock_of(many.client, "watchdog", "lock:{c}");
     many.locks[1] = lock_of(many.client, "watchdog", "lock:{a}");
     many.locks[2] = lock_of(many.client, "watchdog", BEHIND);
@@ -433,6 +468,41 @@ static void what_cannot_be_released_goes_on_in_the_background(void **state)
     dlock_close(held);
     dlock_client_close(other);
     many_clear(&many);
+}
+
+/* The other server hangs when its lock is to be released. That does not keep this one's lock. */
+static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
+{
+    enum { TIMEOUT_MS = 200 };
+    (void)state;
+    struct server *far = server_start(NULL);
+    dlock_client *client = new_client(), *other = new_client(),
+                 *slow = client_of(server_url(far),
+                                   (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
+                                                          .command_timeout_ms = TIMEOUT_MS});
+    dlock *locks[] = {lock_of(client, "watchdog", "lock:{a}"), lock_of(slow, "watchdog", BEHIND),
+                      lock_of(client, "watchdog", "lock:{c}")};
+    dlock *held = lock_of(other, "watchdog", "lock:{c}");
+    dlock_hold *hold = acquired(held);
+    struct many many = {.locks = {locks[0], locks[1], locks[2]}};
+    pthread_t thread = thread_start(acquire_in_vain, &many);
+    eventually(server_integer(far, "EXISTS " BEHIND) == 1);
+    server_pause(far);
+    thread_wait(thread);
+    assert_int_equal(many.missing, 2);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    assert_int_equal(stats_of(client).released, 1);
+    assert_int_equal(stats_of(client).unknown, 0);
+    server_resume(far);
+    eventually(server_integer(far, "EXISTS " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (size_t i = 0; i < 3; i++)
+        dlock_close(locks[i]);
+    dlock_close(held);
+    dlock_client_close(slow);
+    dlock_client_close(other);
+    dlock_client_close(client);
+    server_free(far);
 }
 
 /* ---- Many callers ---------------------------------------------------------------------------- */
@@ -523,9 +593,11 @@ int main(void)
         cmocka_unit_test_setup(the_reads_come_under_all_locks, empty_server),
         cmocka_unit_test_setup(a_cancel_ends_it, empty_server),
         cmocka_unit_test_setup(an_owner_nests_in_all, empty_server),
+        cmocka_unit_test_setup(the_calling_thread_owns_all, empty_server),
         cmocka_unit_test_setup(what_is_not_valid_is_named, empty_server),
         cmocka_unit_test_setup(a_rung_that_needs_a_thread, empty_server),
         cmocka_unit_test_setup(what_cannot_be_released_goes_on_in_the_background, empty_server),
+        cmocka_unit_test_setup(a_server_that_hangs_keeps_no_lock_of_another, empty_server),
         cmocka_unit_test_setup(callers_in_any_order_do_not_wait_in_a_circle, empty_server),
     };
     return cmocka_run_group_tests_name("acquire_many", tests, start_server, stop_server);

@@ -2,7 +2,7 @@
  *
  * Several locks at once (dlock_acquire_many, docs/design/threads.md), for spin; tests/model/run
  * walks it. Each caller wants some of the locks, once or more often. A lock is only its owner here:
- * how one lock is acquired, and lost, other models say.
+ * other models say how one lock is acquired and lost.
  *
  * ROUNDS    how often each caller wants locks
  * TROUBLES  how much may go wrong in a run, over all: a caller gives up its wait, or a lock is lost.
