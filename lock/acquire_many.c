@@ -100,8 +100,8 @@ static void many_fail(struct acquiring_many *m, const struct wanted_lock *lock, 
     snprintf(m->why, sizeof m->why, "%s", dlock_error());
 }
 
-/* What is left of a time that is for the whole call; at most 0: nothing is. A time that is not given
- * stays as it is. */
+/* What is left of a time that is for the whole call; at most 0: nothing is. A time that is not
+ * given stays as it is. */
 static int64_t time_left_ms(const struct acquiring_many *m, int64_t ms)
 {
     return ms > 0 ? ms - (mono_ns() - m->began_ns) / NS_PER_MS : ms;
@@ -129,8 +129,8 @@ static bool many_next(struct acquiring_many *m, struct dlock_want *want)
     return false;
 }
 
-/* Takes the answer to the acquire of the next lock. A hold that is lost would be in vain waited
- * for. */
+/* Takes the answer to the acquire of the next lock. When a hold is lost, there is nothing more to
+ * wait for. */
 static void many_take(struct acquiring_many *m, dlock_status status, dlock_hold *hold)
 {
     struct wanted_lock *next = &m->wanted[m->held];

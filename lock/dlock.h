@@ -58,10 +58,10 @@
  * BOUNDS.  On rungs that are not flawed, no call lasts longer than its wait_ms plus the bound.
  * The bound is connect_timeout_ms + 2 * command_timeout_ms, by default 3 s. It covers the lookup
  * of the host name, or the question to the sentinels, the connection, the request, and finding
- * out what became of the request. After a cancel, a call ends within the bound. dlock_acquire_many
- * may take it once more, to release. Time spent in your hooks is not counted. (A hook is a function of yours that the library calls: on_event,
- * on_trace.) Time spent in `done` is not counted either: a completion may wait for the `done` of
- * others.
+ * out what became of the request. After a cancel, a call ends within the bound.
+ * dlock_acquire_many may take the bound once more, to release. Time spent in your hooks is not
+ * counted. (A hook is a function of yours that the library calls: on_event, on_trace.) Time spent
+ * in `done` is not counted either: a completion may wait for the `done` of others.
  *
  * THREADS.  Every function may be called from any thread unless it says otherwise. An object
  * must outlive the calls that use it: end all holds, then close the locks, then the client. A
@@ -381,7 +381,8 @@ struct dlock_options {
 
     /* Called on the timekeeper's thread, one call at a time. It must not block, and must not call
      * dlock_acquire, dlock_acquire_many, dlock_extend, dlock_release, dlock_abandon or
-     * dlock_client_close. It may ask holds, and start acquires and releases. Default NULL: no events. */
+     * dlock_client_close. It may ask holds, and start acquires and releases. Default NULL: no
+     * events. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
@@ -701,9 +702,9 @@ DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
  * Without own_loop a thread of the client calls it; up to two threads call at once. With own_loop
  * only dlock_process calls it, on the thread that called that.
  * What it may call:
- * - dlock_acquire_start, dlock_acquire_many_start, dlock_release_start, dlock_abandon, and what only
- *   asks a hold.
- *   dlock_abandon asks no server, but waits for an on_event about its hold that is running.
+ * - dlock_acquire_start, dlock_acquire_many_start, dlock_release_start, dlock_abandon, and what
+ *   only asks a hold. dlock_abandon asks no server, but waits for an on_event about its hold that
+ *   is running.
  * - dlock_release, dlock_inspect and dlock_break. They may block, within the bound. Other threads
  *   of the client take over what this one had to do. But while two `done` block, no other is
  *   called. With own_loop your own loop stands still meanwhile.
@@ -886,15 +887,16 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
  * the call waits for one lock, it holds those before it. Callers that hold no other lock when they
  * call cannot deadlock, because all use the same order (J. W. Havender, Avoiding deadlock in
  * multitasking systems, 1968). The locks may be of different rungs and clients; at most one may be
- * of `reentrant_tls`. Each lock has its own queue of waiters, and a call that fails leaves them all.
- * So many calls for one lock can keep out one that wants many.
+ * of `reentrant_tls`. Each lock has its own queue of waiters, and a call that fails leaves all of
+ * them. So many calls for one lock can keep out one that wants many.
  * locks: 1 to DLOCK_MANY_MAX, in any order. Two of one name are INVALID, also on different servers.
- * want: as in dlock_acquire, the same for each lock. wait_ms and call_max_ms are for all together,
- * so wait_ms must cover a round trip for each. With wait_ms 0 all attempts share one bound. `reads`
- * is sent with the last acquire, to the server of the lock whose name is last. On a rung that does
- * not renew, the first hold's time to live must cover the wait for the others.
- * holds: room for `count`. After OK, holds[i] is a hold of locks[i]; release each one, in any order.
- * Otherwise all are NULL, unless count is too large.
+ * want: the same for each lock. See dlock_acquire, with these differences: wait_ms and call_max_ms
+ * are for all together, so wait_ms must cover a round trip for each. With wait_ms 0 all attempts
+ * share one bound. `reads` is sent with the last acquire, to the server of the lock whose name is
+ * last. On a rung that does not renew, the first hold's time to live must cover the wait for the
+ * others.
+ * holds: room for `count`. After OK, holds[i] is a hold of locks[i]. Release each one, in any
+ * order. Otherwise all are NULL, unless count is too large.
  * missing: set to the index of the lock at which the call failed; `count` if it failed at none.
  * NULL: not wanted.
  * OK         all are held. All were valid at one instant during the call.
