@@ -159,7 +159,7 @@ static void all_are_acquired_in_the_order_of_their_names(void **state)
     }
 }
 
-/* The one in the middle is held: the first is acquired and given back, the last is not asked for. */
+/* The one in the middle is held: the first is given back, the last is not asked for. */
 static void one_that_is_held_leaves_none(void **state)
 {
     (void)state;
