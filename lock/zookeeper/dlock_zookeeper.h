@@ -33,7 +33,8 @@
  * shorter, it answers BUSY even if the lock is free.
  *
  * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
- * the ensemble has lost its data. Before you use a copy of the data, delete the node.
+ * the ensemble has lost its data. Before you use a copy of the data, delete the node. Clients watch
+ * it, and read it anew after each new connection.
  *
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told

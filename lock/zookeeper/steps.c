@@ -280,7 +280,7 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     go_on(request, zk, rc);
 }
 
-/* The first client that asks creates the node. All later ones read the same value. */
+/* The first client that asks creates the node. All later ones read the same value, and watch it. */
 static void read_identity(struct request *request)
 {
     struct zk_session *zk = owner_of(request);
@@ -293,7 +293,7 @@ static void read_identity(struct request *request)
     now_sent(request);
     zoo_acreate(zk->handle, path, value, (int)strlen(value), zk_access(zk), ZOO_PERSISTENT,
                 zk_ignore, NULL);
-    note_sent(request, zoo_aget(zk->handle, path, 0, is_identity_read, request));
+    note_sent(request, zoo_aget(zk->handle, path, 1, is_identity_read, request));
 }
 
 /* A node of an earlier session is deleted, since it ends when that one does. The owner then looks
