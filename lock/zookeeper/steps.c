@@ -131,12 +131,22 @@ static void has_no_memory(struct request *request)
                                      "out of memory"));
 }
 
+/* The place that the request leaves; NULL: none. */
+static struct zk_place *left_by(const struct request *request)
+{
+    return request->what == LET_GO ? (struct zk_place *)place_of(request->queue, request->owner)
+                                   : NULL;
+}
+
 static void note_sent(struct request *request, int rc)
 {
+    struct zk_place *left = left_by(request);
     if (rc == ZMARSHALLINGERROR)
         has_no_memory(request);
     if (rc != ZOK)
         return;
+    if (left != NULL)
+        left->leave = request;
     request->in_flight++;
     request->sent = true;
     owner_of(request)->base.commands++;
@@ -168,6 +178,9 @@ static struct request *landed(const void *data, int rc, bool write)
     struct zk_session *zk = owner_of(request);
     pthread_mutex_lock(&zk->base.mutex);
     request->in_flight--;
+    struct zk_place *left = left_by(request);
+    if (left != NULL && left->leave == request && request->in_flight == 0)
+        left->leave = NULL;
     if (!zk_is_no_answer(rc))
         zk_heard(zk, request->sent_ns, write && rc == ZOK);
     return request;
@@ -767,9 +780,17 @@ static void acquire(struct request *request)
         now_sent(request), list(request);
 }
 
+/* One request to leave is enough: after a server has hung, each would list the whole queue. Without
+ * an answer the next one goes when there is a connection. */
+static bool is_left_already(const struct request *request)
+{
+    const struct zk_place *left = left_by(request);
+    return left != NULL && left->leave != NULL;
+}
+
 static void let_go(struct request *request, struct place *place)
 {
-    if (!claim_lets_go(request, place))
+    if (!claim_lets_go(request, place) || is_left_already(request))
         return;
     if (place->node[0] != '\0' && place->number == 0) { /* found by its name; there may be others */
         place->node[0] = '\0';

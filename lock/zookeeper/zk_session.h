@@ -18,6 +18,11 @@ struct zk_request {
     bool breaks;         /* BREAK: the delete was sent */
 };
 
+struct zk_place {
+    struct place base;
+    const struct request *leave; /* its request to leave that is in flight; NULL: none */
+};
+
 struct zk_session {
     struct session base;
     struct zk_url url;

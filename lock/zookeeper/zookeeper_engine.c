@@ -21,7 +21,7 @@ static void wake(struct session *session)
 static const struct session_ops sessions = {
     .kind = "session",
     .request_size = sizeof(struct zk_request),
-    .place_size = sizeof(struct place),
+    .place_size = sizeof(struct zk_place),
     .queue_size = sizeof(struct queue),
     .start = zk_start,
     .go = zk_go,

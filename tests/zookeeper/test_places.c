@@ -41,6 +41,22 @@ static bool waits(dlock_client *client, dlock *lock)
     return waits;
 }
 
+/* Whether a request to leave its place was sent. */
+static bool is_left(dlock_client *client, dlock *lock)
+{
+    const struct place *place = take_place(client, lock);
+    bool is_left = place != NULL && place->leaving;
+    let_go(client);
+    return is_left;
+}
+
+static bool has_no_place(dlock_client *client, dlock *lock)
+{
+    bool has_none = take_place(client, lock) == NULL;
+    let_go(client);
+    return has_none;
+}
+
 /* The client's session makes a node of that name, or one with a number behind it. */
 static void make_node(dlock_client *client, const char *node, int flags)
 {
@@ -112,6 +128,39 @@ static void numbers_are_used_up(void **state)
     assert_status(dlock_release(acquired(lock), NULL), OK);
     leave(client, lock);
     leave(other, others);
+}
+
+/* ---- A server that hangs --------------------------------------------------------------------- */
+
+static uint64_t commands(dlock_client *client)
+{
+    return stats_of(client).commands;
+}
+
+/* More requests to leave follow, of cleanups and of the session itself. Each that is sent has the
+ * server list the whole queue, once it goes on. */
+static void a_place_is_left_once(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    eventually(nodes(client) <= 0);
+    zookeeper_pause(zookeeper);
+    struct dlock_want want = {.size = sizeof want, .call_max_ms = 20};
+    assert_status(dlock_acquire(lock, &want, &none), UNKNOWN);
+    eventually(is_left(client, lock));
+    struct place *place = take_place(client, lock);
+    const uint64_t before = commands(client);
+    for (int i = 0; i < 20; i++)
+        place_leave(lock->engine_state, place);
+    assert_int_equal(commands(client), before);
+    let_go(client);
+    zookeeper_resume(zookeeper);
+    eventually(has_no_place(client, lock));
+    assert_int_equal(nodes(client), 0);
+    leave(client, lock);
 }
 
 /* The session was proven between the grant and the call that watches the hold: the place has the
@@ -237,6 +286,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_has_two),
         cmocka_unit_test(numbers_are_used_up),
+        cmocka_unit_test(a_place_is_left_once),
         cmocka_unit_test(an_extension_counts_for_the_place),
         cmocka_unit_test(an_extension_of_what_is_left),
         cmocka_unit_test(a_nested_release_without_a_connection),
