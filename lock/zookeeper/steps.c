@@ -124,6 +124,7 @@ static const char *own_of(const struct String_vector *nodes, const char *owner, 
 static void has_no_memory(struct request *request)
 {
     request->in_flight++;
+    request->launched_ns = INT64_MAX; /* nobody waits for the server */
     if (request_is_wanted(request))
         request_answer(request, fail(request->what == ACQUIRE ? DLOCK_NO_MEMORY
                                      : request->repeated      ? DLOCK_UNKNOWN
@@ -728,6 +729,18 @@ static void create_and_list(struct request *request, struct place *place)
 
 /* ---- The first step -------------------------------------------------------------------------- */
 
+/* What is in flight has not been answered in time. What is sent behind it would be of no use to its
+ * caller, and would be work for a server that goes on. */
+static bool hangs(const struct session *session)
+{
+    const int64_t late_ns = boot_ns() - session->client->options.command_timeout_ms * NS_PER_MS;
+    const struct request *request;
+    TAILQ_FOREACH(request, &session->requests, of_session) /* the oldest are the first */
+        if (request->in_flight > 0 && request->launched_ns <= late_ns)
+            return true;
+    return false;
+}
+
 /* In a shorter session the proof of one write would hardly reach to the next. */
 static bool has_ticks(struct request *request)
 {
@@ -766,6 +779,8 @@ static void has_nested(int rc, const struct Stat *stat, const void *data)
 
 static void acquire(struct request *request)
 {
+    if (!request->sent && hangs(request->queue->session))
+        return; /* it is looked at again */
     struct place *place = has_ticks(request) ? claim_begins(request) : NULL;
     if (place == NULL)
         return;

@@ -95,9 +95,12 @@ WRAPPED(int, zoo_acreate, zhandle_t *handle, const char *path, const char *value
     return __real_zoo_acreate(handle, path, value, size, access, mode, then, data);
 }
 
+static _Atomic int creates; /* of places in a queue */
+
 WRAPPED(int, zoo_acreate2, zhandle_t *handle, const char *path, const char *value, int size,
         const struct ACL_vector *access, int mode, string_stat_completion_t then, const void *data)
 {
+    atomic_fetch_add(&creates, 1);
     comes_first(path);
     return __real_zoo_acreate2(handle, path, value, size, access, mode, then, data);
 }
@@ -479,6 +482,31 @@ static void an_earlier_one_is_deleted_late(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
+/* What was sent has waited for the whole command_timeout_ms: no more is sent behind it, as without a
+ * connection. A server that goes on has little to do. */
+static void nothing_is_sent_to_a_server_that_hangs(void **state)
+{
+    (void)state;
+    dlock_hold *hold;
+    dlock_client *client = client_at(
+        url_here(), (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS, .command_timeout_ms = 500});
+    dlock *lock = lock_at(client);
+    struct dlock_want want = {.size = sizeof want, .call_max_ms = 20};
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    zookeeper_pause(zookeeper);
+    assert_status(dlock_acquire(lock, &want, &hold), UNKNOWN);
+    eventually(dlock_acquire(lock, &want, &hold) == DLOCK_UNREACHABLE);
+    assert_says(dlock_error(), "has not answered what had to be asked first");
+    atomic_store(&creates, 0);
+    for (int i = 0; i < 20; i++)
+        assert_status(dlock_acquire(lock, &want, &hold), UNREACHABLE);
+    assert_int_equal(atomic_load(&creates), 0);
+    zookeeper_resume(zookeeper);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
 static _Atomic int inits;
 static dlock_client *_Atomic late; /* its first request is sent before zookeeper_init2 returns */
 
@@ -832,6 +860,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_operator_deletes_the_identity),
         cmocka_unit_test(a_new_connection_reads_the_identity),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
+        cmocka_unit_test(nothing_is_sent_to_a_server_that_hangs),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
         cmocka_unit_test(no_thread_is_left),
