@@ -16,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define TICKS_LEAST 3
 #define NO_CONNECTION UINT64_MAX
 #define NUMBER_MAX (INT32_MAX - (1 << 24)) /* of a node that may hold */
+#define REST_MS_LEAST 200
+#define REST_MS_MOST 1000
 
 static struct zk_session *owner_of(const struct request *request)
 {
@@ -29,6 +32,11 @@ static struct zk_session *owner_of(const struct request *request)
 static struct zk_request *zk_request_of(struct request *request)
 {
     return (struct zk_request *)request;
+}
+
+static struct zk_queue *queue_of(const struct request *request)
+{
+    return (struct zk_queue *)request->queue;
 }
 
 static int *create_rc_of(struct request *request)
@@ -419,18 +427,42 @@ static bool is_only_one(struct request *request, const struct String_vector *nod
     return is_only;
 }
 
-/* The queue has no number left. Each waiter that notices this deletes its node. The last one
- * deletes the queue, too. The next waiter creates it again, with numbers from 0. */
-static void leave_used_up(struct request *request, const char *own)
+/* Who would enter the queue is told BUSY, and nothing is sent. */
+static void rest(struct request *request)
 {
-    struct zk_session *zk = owner_of(request);
-    char path[PATH_MAX_BYTES];
-    zoo_adelete(zk->handle, path_of(request, own, path), -1, ignore, NULL);
-    zoo_adelete(zk->handle, request->queue->path, -1, ignore, NULL); /* unless there are others */
-    request_answer(request, fail(DLOCK_REFUSED,
+    struct busy *busy = request->exchange->busy;
+    int64_t left_ns = queue_of(request)->rests_until_ns - boot_ns();
+    busy->kind = WAIT_CHANNEL;
+    busy->again_ms = left_ns / NS_PER_MS + 1;
+    busy->says = true;
+    request->exchange->unresolved = false;
+    request_answer(request, fail(DLOCK_BUSY,
                                  "zk://%.200s: the queue '%.200s' has no number left; it begins "
                                  "anew once nobody is in it",
-                                 zk->url.hosts, request->queue->path));
+                                 owner_of(request)->url.hosts, request->queue->path));
+}
+
+/* Of all clients that do so, each rests for another time: the queue is empty in between. */
+static void begin_rest(struct zk_queue *queue)
+{
+    unsigned short random = 0;
+    if (getrandom(&random, sizeof random, 0) < 0)
+        random = 0;
+    int64_t rest_ms = REST_MS_LEAST + random % (REST_MS_MOST - REST_MS_LEAST + 1);
+    queue->rests_until_ns = boot_ns() + rest_ms * NS_PER_MS;
+}
+
+/* The queue has no number left. Each waiter that notices this deletes its node, and its client
+ * rests. The last one deletes the queue, too. The next waiter creates it again, with numbers from
+ * 0. */
+static void leave_used_up(struct request *request, struct place *place)
+{
+    struct zk_session *zk = owner_of(request);
+    place_leave(request->queue, place);
+    zoo_adelete(zk->handle, request->queue->path, -1, ignore, NULL); /* unless there are others */
+    if (queue_of(request)->rests_until_ns <= boot_ns())
+        begin_rest(queue_of(request));
+    rest(request);
 }
 
 /* An attempt that knows the queue. Its node may be gone, by a break: then it is created anew. */
@@ -458,7 +490,7 @@ static void find_place(struct request *request, const struct String_vector *node
         return;
     const char *before = last_before(nodes, own);
     if (is_used_up(own))
-        leave_used_up(request, own);
+        leave_used_up(request, place);
     else if (before != NULL)
         watch_before(request, place, before);
     else
@@ -777,10 +809,22 @@ static void has_nested(int rc, const struct Stat *stat, const void *data)
     session_unlock(&zk->base);
 }
 
+/* Its node would be created in a queue that is used up. (A nested one needs no node.) */
+static bool must_rest(const struct request *request)
+{
+    const struct place *place = place_of(request->queue, request->owner);
+    return request->exchange->hold->depth <= 1 && boot_ns() < queue_of(request)->rests_until_ns &&
+           (place == NULL || (place->node[0] == '\0' && !place->doubtful));
+}
+
 static void acquire(struct request *request)
 {
     if (!request->sent && hangs(request->queue->session))
         return; /* it is looked at again */
+    if (must_rest(request)) {
+        rest(request);
+        return;
+    }
     struct place *place = has_ticks(request) ? claim_begins(request) : NULL;
     if (place == NULL)
         return;

@@ -101,7 +101,12 @@ static void an_owner_has_two(void **state)
     leave(other, others);
 }
 
-/* Two nodes have the greatest number: none of them is before the other. */
+static int64_t *rests_until_ns(dlock *lock)
+{
+    return &((struct zk_queue *)lock->engine_state)->rests_until_ns;
+}
+
+/* Two nodes have the greatest number: none of them is before the other. The queue begins anew. */
 static void numbers_are_used_up(void **state)
 {
     (void)state;
@@ -122,9 +127,44 @@ static void numbers_are_used_up(void **state)
     let_go(client);
     assert_status(dlock_release(theirs, NULL), OK);
     started_answered(&once);
-    assert_int_equal(once.status, DLOCK_REFUSED);
-    assert_says(once.error, "no number left");
-    eventually(nodes(client) == -1); /* the queue is gone */
+    assert_int_equal(once.status, DLOCK_OK);
+    place = take_place(client, lock);
+    assert_says(place->node, "-0000000000");
+    assert_int_not_equal(*rests_until_ns(lock), 0);
+    let_go(client);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+}
+
+/* Else it would never be empty. Who is in it already has a number, and is served. */
+static void nobody_enters_a_queue_that_is_used_up(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *theirs = acquired(others);
+    struct started once = {0};
+    start(lock, waiting(PATIENCE_MS), &once);
+    eventually(waits(client, lock));
+    take_place(client, lock);
+    *rests_until_ns(lock) = INT64_MAX;
+    const uint64_t before = stats_of(client).commands;
+    let_go(client);
+    for (int i = 0; i < 10; i++) {
+        assert_status(tried(lock, &none), BUSY);
+        assert_says(dlock_error(), "has no number left");
+    }
+    assert_true(stats_of(client).commands - before < 10); /* the session's own */
+    assert_status(dlock_release(theirs, NULL), OK);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_OK);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    take_place(client, lock);
+    *rests_until_ns(lock) = 1;
+    let_go(client);
     assert_status(dlock_release(acquired(lock), NULL), OK);
     leave(client, lock);
     leave(other, others);
@@ -286,6 +326,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_has_two),
         cmocka_unit_test(numbers_are_used_up),
+        cmocka_unit_test(nobody_enters_a_queue_that_is_used_up),
         cmocka_unit_test(a_place_is_left_once),
         cmocka_unit_test(an_extension_counts_for_the_place),
         cmocka_unit_test(an_extension_of_what_is_left),
