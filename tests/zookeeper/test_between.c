@@ -482,8 +482,8 @@ static void an_earlier_one_is_deleted_late(void **state)
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
-/* What was sent has waited for the whole command_timeout_ms: no more is sent behind it, as without a
- * connection. A server that goes on has little to do. */
+/* What was sent has waited for the whole command_timeout_ms: no more is sent behind it, as without
+ * a connection. A server that goes on has little to do. */
 static void nothing_is_sent_to_a_server_that_hangs(void **state)
 {
     (void)state;
