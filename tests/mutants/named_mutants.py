@@ -574,7 +574,7 @@ OF_ENSEMBLES = [
      "zookeeper_places", "an_extension_of_what_is_left"),
     ("a list counts although its sync was lost", ZK_STEPS,
      "    return *connection_of(request) != owner_of(request)->base.connects;\n",
-     "    return *connection_of(request) == UINT64_MAX;\n", "zookeeper_between", "a_sync_is_lost_before_its_list"),
+     "    return request == NULL;\n", "zookeeper_between", "a_sync_is_lost_before_its_list"),
     ("a reply to another request refuses this one", ZK_SESSION, "rc == ZRUNTIMEINCONSISTENCY || ", "",
      "zookeeper_between", "a_reply_is_to_another_request"),
     ("an acquire that was refused stays in front of everybody", QUEUED_SESSION,

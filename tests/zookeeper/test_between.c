@@ -382,7 +382,8 @@ WRAPPED(int, zoo_adelete, zhandle_t *handle, const char *path, int version, void
         const void *data)
 {
     atomic_fetch_add(&deletes, 1);
-    if (atomic_load(&late_delete.state) == LATE_WANTED) {
+    bool is_of_node = strcmp(strrchr(path, '/'), "/-") != 0; /* else a list comes behind it */
+    if (is_of_node && atomic_load(&late_delete.state) == LATE_WANTED) {
         late_delete.then = then;
         then = is_deleted_late;
         atomic_store(&late_delete.state, LATE_SENT);
