@@ -174,8 +174,6 @@ bool lease_guards(struct etcd *etcd);
 void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struct reply *reply);
 /* With the mutex. The servers do not take the flight's token. */
 void lease_token_is_bad(struct etcd *etcd, const struct flight *flight, const char *why);
-/* With the mutex. The servers say that the lease is gone. */
-void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why);
 /* With the mutex. It counts no longer, and what the servers may have of it is in the way: it is
  * revoked once the core knows of the end of its holds. */
 void lease_end(struct etcd *etcd, const char *why);

@@ -430,8 +430,9 @@ static void land(struct flight *flight, CURLcode code)
         etcd_move(etcd, flight->moves, reply.why);
     if (reply.outcome == TOKEN_BAD)
         lease_token_is_bad(etcd, flight, reply.why);
-    if (reply.outcome == LEASE_GONE)
-        lease_is_gone(etcd, flight->lease, reply.why);
+    /* A member of another cluster says so, too: a keep-alive's answer tells which one it is of. */
+    if (reply.outcome == LEASE_GONE && flight->lease == etcd->lease && !etcd->asking)
+        etcd->beat_now = true;
     if (request != NULL) {
         request->in_flight--;
         if (reply.outcome == UNDELIVERED || reply.outcome == TOKEN_BAD ||

@@ -30,17 +30,6 @@ void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struc
         session_counts(&etcd->base, etcd->proof.counts_ns);
 }
 
-void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why)
-{
-    if (lease == 0 || lease != etcd->lease)
-        return;
-    etcd->lease = etcd->guard = 0;
-    etcd->base.connected = false;
-    session_tell(&etcd->base, true, why);
-    session_expired(&etcd->base);
-    session_look(&etcd->base);
-}
-
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
 /* Whether the request cannot go on without the own key; see let_go() for what leaves. */
@@ -257,7 +246,11 @@ void lease_end(struct etcd *etcd, const char *why)
     while (count < ENDED_MAX - 1 && etcd->ended[count] != 0)
         count++;
     etcd->ended[count] = etcd->lease;
-    lease_is_gone(etcd, etcd->lease, why);
+    etcd->lease = etcd->guard = 0;
+    etcd->base.connected = false;
+    session_tell(&etcd->base, true, why);
+    session_expired(&etcd->base);
+    session_look(&etcd->base);
 }
 
 /* A hold that was granted just now may not be known to the core yet: it must not be valid when its

@@ -265,8 +265,7 @@ static void a_member_is_silent(void **state)
     (void)state;
     struct proxy *first = proxy_start_to(etcd_server_port(etcd));
     struct proxy *second = proxy_start_to(etcd_server_port(etcd));
-    dlock_client *client = client_of_two(proxy_port(first), proxy_port(second),
-brief);
+    dlock_client *client = client_of_two(proxy_port(first), proxy_port(second), brief);
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     proxy_plan_each(first, PROXY_MUTE, "POST", NULL, 0);
@@ -279,46 +278,76 @@ brief);
     proxy_free(second);
 }
 
-/* A member was set up anew, and makes a cluster of its own. While the others are away, nothing that
- * it says counts. */
-static void a_member_of_another_cluster(void **state)
+/* A member was set up anew, and makes a cluster of its own. Nothing that it says counts. */
+struct stranger {
+    struct etcd_server *server;
+    struct proxy *near, *far; /* the one before the servers, and the one before the stranger */
+    dlock_client *client;
+    dlock *lock, *other;
+    dlock_hold *hold;
+    uint64_t lease;
+};
+
+static void stranger_begin(struct stranger *stranger)
 {
-    (void)state;
-    struct etcd_server *stranger = etcd_server_start(NULL);
-    struct proxy *near = proxy_start_to(etcd_server_port(etcd));
-    struct proxy *far = proxy_start_to(etcd_server_port(stranger));
-    dlock_hold *none;
-    struct started waits = {0};
-    struct dlock_options options = {
-        .ttl_ms = LONG_MS, .connect_timeout_ms = 500, .command_timeout_ms = 500};
-    dlock_client *client = client_of_two(proxy_port(near), proxy_port(far), options);
-    dlock *lock = lock_at(client), *other;
-    assert_status(dlock_open(client, NULL, "other", &other), OK);
-    dlock_hold *hold = acquired(lock);
-    uint64_t lease = etcd_lease(client);
-    etcd_server_pause(etcd);
-    assert_int_not_equal(tried(other, &none), DLOCK_OK);
-    start(other, waiting(PATIENCE_MS), &waits);
-    /* The client asks it, again and again. */
-    eventually(proxy_requests(far, BEAT) > 3);
-    assert_int_equal(etcd_lease(client), lease);
-    assert_true(dlock_valid(hold));
-    etcd_server_resume(etcd);
-    started_answered(&waits);
-    assert_int_equal(waits.status, DLOCK_OK);
-    assert_int_equal(etcd_lease(client), lease);
-    assert_status(dlock_release(waits.hold, NULL), OK);
-    assert_status(dlock_release(hold, NULL), OK);
-    const char *said = etcd_server_ask(stranger, "/v3/kv/range",
+    stranger->server = etcd_server_start(NULL);
+    stranger->near = proxy_start_to(etcd_server_port(etcd));
+    stranger->far = proxy_start_to(etcd_server_port(stranger->server));
+    stranger->client =
+        client_of_two(proxy_port(stranger->near), proxy_port(stranger->far), lasting);
+    stranger->lock = lock_at(stranger->client);
+    assert_status(dlock_open(stranger->client, NULL, "other", &stranger->other), OK);
+    stranger->hold = acquired(stranger->lock);
+    stranger->lease = etcd_lease(stranger->client);
+}
+
+/* There is nothing of the client's, and the hold is as it was. */
+static void stranger_end(struct stranger *stranger)
+{
+    const char *said = etcd_server_ask(stranger->server, "/v3/kv/range",
                                        "{\"key\":\"%s\",\"range_end\":\"%s\",\"count_only\":true}",
                                        base64("/"), base64("0"));
     assert_null(strstr(said, "\"count\""));
-    assert_null(strstr(etcd_server_ask(stranger, "/v3/lease/leases", "{}"), "\"ID\""));
-    dlock_close(other);
-    leave(client, lock);
-    proxy_free(near);
-    proxy_free(far);
-    etcd_server_free(stranger);
+    said = etcd_server_ask(stranger->server, "/v3/lease/leases", "{}");
+    assert_null(strstr(said, "\"ID\""));
+    assert_int_equal(etcd_lease(stranger->client), stranger->lease);
+    assert_status(dlock_release(stranger->hold, NULL), OK);
+    dlock_close(stranger->other);
+    leave(stranger->client, stranger->lock);
+    proxy_free(stranger->near);
+    proxy_free(stranger->far);
+    etcd_server_free(stranger->server);
+}
+
+/* The others are away for a while. */
+static void a_member_of_another_cluster(void **state)
+{
+    (void)state;
+    struct stranger stranger;
+    struct started waits = {0};
+    stranger_begin(&stranger);
+    etcd_server_pause(etcd);
+    start(stranger.other, waiting(PATIENCE_MS), &waits);
+    eventually(proxy_requests(stranger.far, BEAT) > 0);
+    etcd_server_resume(etcd);
+    started_answered(&waits);
+    assert_int_equal(waits.status, DLOCK_OK);
+    assert_status(dlock_release(waits.hold, NULL), OK);
+    stranger_end(&stranger);
+}
+
+/* The own key is to be written there, and it refuses that: it has no such lease. */
+static void it_does_not_know_the_lease(void **state)
+{
+    (void)state;
+    struct stranger stranger;
+    stranger_begin(&stranger);
+    proxy_plan(stranger.near, PROXY_CUT_REPLY, CREATE, NULL, 0);
+    dlock_hold *hold = acquired(stranger.other);
+    assert_true(proxy_done(stranger.near));
+    assert_true(proxy_requests(stranger.far, PUT) > 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    stranger_end(&stranger);
 }
 
 /* ---- A full store ---------------------------------------------------------------------------- */
@@ -455,6 +484,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_look_is_refused),
         cmocka_unit_test(a_member_is_silent),
         cmocka_unit_test(a_member_of_another_cluster),
+        cmocka_unit_test(it_does_not_know_the_lease),
         cmocka_unit_test(full_after_a_create),
         cmocka_unit_test(full_before_a_create),
         cmocka_unit_test(full_while_a_hold_is_extended),

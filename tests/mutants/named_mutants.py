@@ -19,6 +19,8 @@ EPOCH = "service/epoch.c"
 INSPECT_LUA = "lock/lua/inspect.lua"
 BREAK_LUA = "lock/lua/break.lua"
 READ_WRITE_LUA = "lock/lua/read_write.lua"
+ETCD_GATEWAY = "lock/etcd/gateway.c"
+ETCD_STEPS = "lock/etcd/steps.c"
 
 # The release goes only to the servers whose grants were counted.
 RELEASE_WHERE_GRANTED = [
@@ -702,7 +704,7 @@ OF_ENSEMBLES = [
      "        lease_token_is_bad(etcd, flight, why);\n", "        (void)why;\n",
      "etcd_again", "a_watch_with_an_old_token"),
     ("a member is to blame for too many requests", "lock/etcd/gateway.c",
-     "reply.busy || flight->is_local", "flight->is_local",
+     "    else if (reply.busy || flight->is_local)\n", "    else if (flight->is_local)\n",
      "etcd_again", "too_many_requests"),
     ("a new connection does not make the client read the identity again", "lock/etcd/gateway.c",
      "    if (connects > 0)", "    if (connects > 1000)",
@@ -764,6 +766,38 @@ OF_ENSEMBLES = [
      "    if (by.member == 0 || by.term == 0)\n        return;\n", "", "etcd_proof", "nobody_proves_nothing"),
     ("a keep-alive is proven by another term", "lock/etcd/lease_proof.c",
      "renewal->by.term != by.term", "by.term == 0", "etcd_proof", "another_term_or_member_proves_nothing"),
+    ("a client that found no descriptor at first is deaf", ETCD_GATEWAY,
+     "    if (!etcd->runs && curl_multi_wakeup", "    if (false && curl_multi_wakeup", "etcd_starved", "no_descriptor_at_first"),
+    ("a watch takes the lease's connection", ETCD_GATEWAY,
+     "CURLOPT_FRESH_CONNECT, flight->line != NULL ? 1L : 0L", "CURLOPT_FRESH_CONNECT, 0L",
+     "etcd_starved", "no_descriptor_for_watches"),
+    ("watches that are too many hold back the lease and requests", ETCD_GATEWAY,
+     "(reply.busy || flight->is_local) && flight->line != NULL", "(reply.busy || flight->is_local) && false",
+     "etcd_starved", "too_many_watches"),
+    ("a watch that is not answered begins again at once", "lock/etcd/watch.c",
+     "(reply->outcome == UNANSWERED && !flight->answered)", "(false && !flight->answered)",
+     "etcd_starved", "too_many_watches"),
+    ("nobody reads a hold whose watch is silent", "lock/etcd/watch.c",
+     "           session->granted_ms * NS_PER_MS / LOOKS_PER_LEASE;", "           100 * session->granted_ms * NS_PER_MS / LOOKS_PER_LEASE;",
+     "etcd_starved", "a_watch_is_silent"),
+    ("nobody reads a hold that cannot be watched", "lock/etcd/watch.c",
+     "           session->granted_ms * NS_PER_MS / LOOKS_PER_LEASE;", "           100 * session->granted_ms * NS_PER_MS / LOOKS_PER_LEASE;",
+     "etcd_starved", "there_are_no_watches"),
+    ("a look at a hold that was refused is the last one", ETCD_STEPS,
+     "        place->seen = 0; /* it is looked at again */\n", "        place->seen += 0;\n", "etcd_starved", "a_look_is_refused"),
+    ("the lease has no more patience than requests need", ETCD_GATEWAY,
+     "    if (etcd->lease != 0 && etcd->url.endpoint_count > 1)\n", "    if (false && etcd->url.endpoint_count > 1)\n",
+     "etcd_starved", "a_member_is_silent"),
+    ("a member of another cluster is believed", ETCD_GATEWAY,
+     "reply->cluster == etcd->cluster)", "reply->cluster != 0)", "etcd_starved", "a_member_of_another_cluster"),
+    ("a member that does not know the lease ends it", ETCD_GATEWAY,
+     "        etcd->beat_now = true;\n", "        lease_end(etcd, reply.why);\n", "etcd_starved", "it_does_not_know_the_lease"),
+    ("a key that may exist stays when the store is full", ETCD_STEPS,
+     " || lease_guards(etcd) || etcd->own_refused)", " || lease_guards(etcd))", "etcd_starved", "full_after_a_create"),
+    ("a create that may come after its delete is forgotten", ETCD_STEPS,
+     "flight->unfenced && (!deleted", "false && (!deleted", "etcd_starved", "full_before_a_create"),
+    ("all who wait are refused with the own key", "lock/etcd/lease.c",
+     "refuse(etcd, reply->why, true);", "refuse(etcd, reply->why, false);", "etcd_starved", "full_while_a_hold_is_extended"),
     ("an ensemble's epoch is that of Redis", EPOCH,
      'snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->engine);', 'snprintf(epoch.engine, sizeof epoch.engine, "redis");',
      "service_zookeeper", "test_a_switch_raises_the_epoch"),
