@@ -243,6 +243,8 @@ struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
 void lease_end(struct etcd *etcd, const char *why)
 {
     size_t count = 0;
+    if (etcd->lease == 0)
+        return;
     while (count < ENDED_MAX - 1 && etcd->ended[count] != 0)
         count++;
     etcd->ended[count] = etcd->lease;
