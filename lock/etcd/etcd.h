@@ -80,7 +80,7 @@ struct etcd_queue {
     bool broke;           /* a watch has ended, and no other one has begun since */
     int64_t wanted_ns;    /* CLOCK_MONOTONIC: when a place last needed the watch */
     int64_t again_ns;     /* CLOCK_MONOTONIC: a watch begins no earlier */
-    int64_t looked_ns;    /* CLOCK_MONOTONIC: when all holds were last looked at */
+    int64_t looked_ns;    /* CLOCK_MONOTONIC: when the keys of all holds were last read */
 };
 
 struct etcd {
@@ -106,7 +106,7 @@ struct etcd {
     int64_t login_ns;          /* CLOCK_MONOTONIC: the next login comes no earlier */
     uint64_t revision;         /* of the store, as is known under this lease */
     uint64_t lease;            /* 0: none */
-    uint64_t cluster;          /* whose lease it is */
+    uint64_t cluster;          /* that granted the lease */
     uint64_t ended[ENDED_MAX]; /* leases that may still be there, to be revoked; 0: none */
     bool revoking;             /* the first of them is being revoked */
     struct lease_proof proof;

@@ -21,7 +21,7 @@
 #define PATIENCES_PER_LEASE 3
 #define CLOSE_MS 1000     /* for the lease's end, when the client is closed */
 #define HASTE 2           /* a member has this part of the time, if another one may answer */
-#define POLL_MS_MOST 1000 /* some of what is due is by a clock that runs while the machine sleeps */
+#define POLL_MS_MOST 1000 /* some times are on a clock that goes on while the machine sleeps */
 #define LEASE_ASKS 4      /* so many members may be asked for a keep-alive in a time to live */
 #define LEASE_ASK_LEAST_MS 500
 #define KV "/v3/kv/" /* begins the paths of linearizable requests */
@@ -172,7 +172,7 @@ static long patience_ms(const struct etcd *etcd)
                           : (long)ms;
 }
 
-/* Its keep-alives must reach another member in time. */
+/* If a member is silent, the lease's requests must reach another one in time. */
 static long lease_patience_ms(const struct etcd *etcd)
 {
     int64_t ms = patience_ms(etcd);
@@ -423,7 +423,7 @@ static void land(struct flight *flight, CURLcode code)
     check_revision(flight, &reply);
     if ((reply.busy || flight->is_local) && flight->line != NULL)
         snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s",
-                 reply.why); /* a watch waits alone */
+                 reply.why); /* only this watch waits */
     else if (reply.busy || flight->is_local)
         is_too_much(etcd, reply.why);
     else if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
@@ -602,7 +602,7 @@ bool etcd_start(struct session *session)
         etcd->multi = curl_multi_init();
     if (etcd->multi == NULL)
         return false;
-    /* If no descriptor is left, libcurl makes one that nobody can wake. */
+    /* If no descriptor is left, libcurl makes a handle that no thread can wake. */
     if (!etcd->runs && curl_multi_wakeup(etcd->multi) != CURLM_OK) {
         curl_multi_cleanup(etcd->multi);
         etcd->multi = NULL;

@@ -32,14 +32,14 @@ void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struc
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
-/* Whether the request cannot go on without the own key; see let_go() for what leaves. */
+/* Whether the request needs the own key. A LET_GO does without it, if need be: see let_go(). */
 static bool needs_own_key(const struct request *request)
 {
     return request->what == ACQUIRE && !request->first && !request_nests(request);
 }
 
-/* Nobody is let in, as it is, or nobody who needs the own key: those who wait are told why, and
- * those who come before the client asks again. A look at a hold goes on: nobody would repeat it. */
+/* The servers refuse the lease, or only the own key. Requests that need it are answered with the
+ * reason, until the client asks again. A look at a hold goes on: nobody would repeat it. */
 static void refuse(struct etcd *etcd, const char *why, bool own_key)
 {
     struct session *session = &etcd->base;

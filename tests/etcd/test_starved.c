@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libdlock-etcd when something is used up, refused again and again, or silent: descriptors, watches,
- * a member, the servers' store. The lease must live on, and the end of a hold must be noticed.
+ * libdlock-etcd when something is used up, refused again and again, or silent: descriptors,
+ * watches, a member, the servers' store. The lease must live on, and the end of a hold must be
+ * noticed.
  */
 #include "child.h"
 #include "etcd_inside.h"
