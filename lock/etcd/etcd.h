@@ -141,6 +141,9 @@ struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *bo
                             void (*landed)(struct flight *flight, const struct reply *reply));
 /* With the mutex. It is sent before all that were not sent yet. */
 void flight_first(struct flight *flight);
+/* With the mutex. A URL may name a member that was set up anew: the cluster that it makes has other
+ * data. Its answer counts as none. */
+void flight_check_cluster(struct flight *flight, struct reply *reply);
 /* With the mutex. The member failed: the next one is asked. */
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why);
 /* With the mutex. It answered a linearizable request. */

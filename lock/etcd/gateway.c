@@ -370,8 +370,7 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
         flight->etcd->base.identity.text[0] = '\0';
 }
 
-/* A URL may name a member that was set up anew: the cluster that it makes has other data. */
-static void check_cluster(struct flight *flight, struct reply *reply)
+void flight_check_cluster(struct flight *flight, struct reply *reply)
 {
     const struct etcd *etcd = flight->etcd;
     if (reply->outcome != ANSWERED || etcd->lease == 0 || flight->lease != etcd->lease ||
@@ -419,7 +418,7 @@ static void land(struct flight *flight, CURLcode code)
         reply.outcome = REFUSED;
     if (reply.outcome == REFUSED && flight->no_token) /* it expired after this was begun */
         reply.outcome = TOKEN_BAD;
-    check_cluster(flight, &reply);
+    flight_check_cluster(flight, &reply);
     check_revision(flight, &reply);
     if ((reply.busy || flight->is_local) && flight->line != NULL)
         snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s",

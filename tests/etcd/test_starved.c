@@ -351,6 +351,30 @@ static void it_does_not_know_the_lease(void **state)
     stranger_end(&stranger);
 }
 
+static size_t member_of(dlock_client *client)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    size_t member = inside(client)->endpoint;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return member;
+}
+
+/* The watch begins anew there. It would tell of another cluster's changes. */
+static void a_watch_of_another_cluster(void **state)
+{
+    (void)state;
+    struct stranger stranger;
+    stranger_begin(&stranger);
+    eventually(is_watched(stranger.client, stranger.lock));
+    pthread_mutex_lock(&inside(stranger.client)->base.mutex);
+    inside(stranger.client)->endpoint = 1;
+    pthread_mutex_unlock(&inside(stranger.client)->base.mutex);
+    proxy_cut(stranger.near, WATCH_PATH);
+    eventually(proxy_requests(stranger.far, WATCH_PATH) > 0);
+    eventually(member_of(stranger.client) == 0 && is_watched(stranger.client, stranger.lock));
+    stranger_end(&stranger);
+}
+
 /* ---- A full store ---------------------------------------------------------------------------- */
 
 /* The near proxy refuses the own key, as soon as it was written once. */
@@ -486,6 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_member_is_silent),
         cmocka_unit_test(a_member_of_another_cluster),
         cmocka_unit_test(it_does_not_know_the_lease),
+        cmocka_unit_test(a_watch_of_another_cluster),
         cmocka_unit_test(full_after_a_create),
         cmocka_unit_test(full_before_a_create),
         cmocka_unit_test(full_while_a_hold_is_extended),

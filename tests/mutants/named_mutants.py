@@ -790,6 +790,8 @@ OF_ENSEMBLES = [
      "etcd_starved", "a_member_is_silent"),
     ("a member of another cluster is believed", ETCD_GATEWAY,
      "reply->cluster == etcd->cluster)", "reply->cluster != 0)", "etcd_starved", "a_member_of_another_cluster"),
+    ("a watch of another cluster is believed", "lock/etcd/watch.c",
+     "    flight_check_cluster(flight, &reply);\n", "", "etcd_starved", "a_watch_of_another_cluster"),
     ("a member that does not know the lease ends it", ETCD_GATEWAY,
      "        etcd->beat_now = true;\n", "        lease_end(etcd, reply.why);\n", "etcd_starved", "it_does_not_know_the_lease"),
     ("a key that may exist stays when the store is full", ETCD_STEPS,
