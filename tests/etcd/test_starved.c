@@ -20,6 +20,7 @@
 #define SHORT_MS 2000
 #define BEATS 6 /* in a time to live */
 #define BEAT "/v3/lease/keepalive"
+#define REVOKE "/v3/lease/revoke"
 #define PUT "/v3/kv/put"
 #define READ "{\"success\":[{\"request_range\""
 #define WATCH_PATH "/v3/watch"
@@ -279,6 +280,27 @@ static void a_member_is_silent(void **state)
     proxy_free(second);
 }
 
+/* The first one is silent when the client is closed. The time of that is over before a second one
+ * would be asked. */
+static void closed_in_its_time(void **state)
+{
+    (void)state;
+    struct proxy *first = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *second = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_of_two(proxy_port(first), proxy_port(second), lasting);
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->endpoint = 0;
+    client->options.connect_timeout_ms = client->options.command_timeout_ms = 100;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    proxy_plan_each(first, PROXY_MUTE, "POST", NULL, 0);
+    leave(client, lock);
+    assert_int_equal(proxy_requests(second, REVOKE), 0);
+    proxy_free(first);
+    proxy_free(second);
+}
+
 /* A member was set up anew, and makes a cluster of its own. Nothing that it says counts. */
 struct stranger {
     struct etcd_server *server;
@@ -508,6 +530,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(there_are_no_watches),
         cmocka_unit_test(a_look_is_refused),
         cmocka_unit_test(a_member_is_silent),
+        cmocka_unit_test(closed_in_its_time),
         cmocka_unit_test(a_member_of_another_cluster),
         cmocka_unit_test(it_does_not_know_the_lease),
         cmocka_unit_test(a_watch_of_another_cluster),
