@@ -381,20 +381,33 @@ static size_t member_of(dlock_client *client)
     return member;
 }
 
-/* The watch begins anew there. It would tell of another cluster's changes. */
+/* A waiter's watch begins anew there. It would tell of another cluster's changes, and no request
+ * follows that would show it. */
 static void a_watch_of_another_cluster(void **state)
 {
     (void)state;
     struct stranger stranger;
+    struct started waits = {0};
+    dlock *theirs;
+    dlock_client *client = client_here(lasting);
+    assert_status(dlock_open(client, NULL, "other", &theirs), OK);
+    dlock_hold *hold = acquired(theirs);
     stranger_begin(&stranger);
-    eventually(is_watched(stranger.client, stranger.lock));
+    assert_status(dlock_release(stranger.hold, NULL), OK);
+    start(stranger.other, waiting(PATIENCE_MS), &waits);
+    eventually(is_watched(stranger.client, stranger.other));
     pthread_mutex_lock(&inside(stranger.client)->base.mutex);
     inside(stranger.client)->endpoint = 1;
     pthread_mutex_unlock(&inside(stranger.client)->base.mutex);
     proxy_cut(stranger.near, WATCH_PATH);
     eventually(proxy_requests(stranger.far, WATCH_PATH) > 0);
-    eventually(member_of(stranger.client) == 0 && is_watched(stranger.client, stranger.lock));
+    eventually(member_of(stranger.client) == 0 && is_watched(stranger.client, stranger.other));
+    assert_status(dlock_release(hold, NULL), OK);
+    started_answered(&waits);
+    assert_status(dlock_release(waits.hold, NULL), OK);
+    stranger.hold = acquired(stranger.lock);
     stranger_end(&stranger);
+    leave(client, theirs);
 }
 
 /* ---- A full store ---------------------------------------------------------------------------- */
