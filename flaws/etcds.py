@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import pathlib
+import re
 import shutil
 import signal
 import threading
@@ -62,6 +63,13 @@ class Member:
             return self.ask("/v3/kv/range", timeout_s=1, key=base64.b64encode(b"none").decode())
         return None
 
+    def leases_expired(self):
+        """How many leases it has ended since it started, because their time was over; None: it does not tell."""
+        with contextlib.suppress(OSError):
+            text = urllib.request.urlopen(f"http://127.0.0.1:{self.client_port}/metrics", timeout=10).read().decode()
+            return int(float(re.search(r"^etcd_debugging_server_lease_expired_total (\S+)$", text, re.M)[1]))
+        return None
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -81,6 +89,7 @@ class Cluster:
         ports = free_ports(9)
         self.nodes = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
         self.gates, self.links = {}, []  # between two members; to a member
+        self.frozen = {}  # leaders that were stopped -> how many leases they had ended
 
     def gate(self, one, other):
         return self.gates.setdefault(frozenset((one, other)), self.new_gate())
@@ -150,6 +159,17 @@ class Cluster:
     def have_diverged(self):
         """Whether the members keep other data; see zookeepers.py. That of etcd is not known to happen."""
         return False
+
+    def freezes(self, member):
+        """The leader is about to be stopped."""
+        self.frozen[member] = member.leases_expired()
+
+    def have_revoked(self):
+        """Whether a leader that was stopped has ended leases since it goes on, and leads no longer. Its successor may have
+        renewed them: releases before 3.4.31 and 3.5.13 do that, etcd#15247."""
+        leader = self.leader()
+        return any(member is not leader and before is not None and (member.leases_expired() or 0) > before
+                   for member, before in self.frozen.items())
 
     def depose(self):
         """Another member becomes the leader."""

@@ -58,10 +58,10 @@
  * BOUNDS.  On rungs that are not flawed, no call lasts longer than its wait_ms plus the bound.
  * The bound is connect_timeout_ms + 2 * command_timeout_ms, by default 3 s. It covers the lookup
  * of the host name, or the question to the sentinels, the connection, the request, and finding
- * out what became of the request. After a cancel, a call ends within the bound. Time spent in
- * your hooks is not counted. (A hook is a function of yours that the library calls: on_event,
- * on_trace.) Time spent in `done` is not counted either: a completion may wait for the `done` of
- * others.
+ * out what became of the request. After a cancel, a call ends within the bound.
+ * dlock_acquire_many may take the bound once more, to release. Time spent in your hooks is not
+ * counted. (A hook is a function of yours that the library calls: on_event, on_trace.) Time spent
+ * in `done` is not counted either: a completion may wait for the `done` of others.
  *
  * THREADS.  Every function may be called from any thread unless it says otherwise. An object
  * must outlive the calls that use it: end all holds, then close the locks, then the client. A
@@ -380,8 +380,9 @@ struct dlock_options {
     bool allow_flawed;          /* accept rungs that are known to break. Default false */
 
     /* Called on the timekeeper's thread, one call at a time. It must not block, and must not call
-     * dlock_acquire, dlock_extend, dlock_release, dlock_abandon or dlock_client_close. It may ask
-     * holds, and start acquires and releases. Default NULL: no events. */
+     * dlock_acquire, dlock_acquire_many, dlock_extend, dlock_release, dlock_abandon or
+     * dlock_client_close. It may ask holds, and start acquires and releases. Default NULL: no
+     * events. */
     void (*on_event)(void *arg, const struct dlock_event *event);
     void *on_event_arg;
 
@@ -701,13 +702,14 @@ DLOCK_API dlock_status dlock_acquire(dlock *lock, const struct dlock_want *want,
  * Without own_loop a thread of the client calls it; up to two threads call at once. With own_loop
  * only dlock_process calls it, on the thread that called that.
  * What it may call:
- * - dlock_acquire_start, dlock_release_start, dlock_abandon, and what only asks a hold.
- *   dlock_abandon asks no server, but waits for an on_event about its hold that is running.
+ * - dlock_acquire_start, dlock_acquire_many_start, dlock_release_start, dlock_abandon, and what
+ *   only asks a hold. dlock_abandon asks no server, but waits for an on_event about its hold that
+ *   is running.
  * - dlock_release, dlock_inspect and dlock_break. They may block, within the bound. Other threads
  *   of the client take over what this one had to do. But while two `done` block, no other is
  *   called. With own_loop your own loop stands still meanwhile.
- * - Without own_loop not dlock_acquire or dlock_extend: they may wait for what this very thread has
- *   started. Never dlock_client_close.
+ * - Without own_loop not dlock_acquire, dlock_acquire_many or dlock_extend: they may wait for what
+ *   this very thread has started. Never dlock_client_close.
  * The lock may be closed only after `done` has returned, so none comes after dlock_close. With
  * own_loop, call dlock_process until all have come, then close. */
 typedef void dlock_done(void *arg, dlock_status status, dlock_hold *hold);
@@ -876,6 +878,58 @@ DLOCK_API const char *dlock_identity(const dlock_hold *hold);
  * identity of its grant, so it may have been read before this hold's acquire was called. False:
  * this acquire asked the server, after it was called. */
 DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
+
+/* ---- Several locks --------------------------------------------------------------------------- */
+
+#define DLOCK_MANY_MAX 64 /* locks of one call */
+
+/* Acquires all of these locks, or none: one after another, in the byte order of their names. While
+ * the call waits for one lock, it holds those before it. Callers that hold no other lock when they
+ * call cannot deadlock, because all use the same order (J. W. Havender, Avoiding deadlock in
+ * multitasking systems, 1968). The locks may be of different rungs and clients; at most one may be
+ * of `reentrant_tls`. Each lock has its own queue of waiters, and a call that fails leaves all of
+ * them. So many calls for one lock can keep out one that wants many.
+ * locks: 1 to DLOCK_MANY_MAX, in any order. Two of one name are INVALID, also on different servers.
+ * want: the same for each lock. See dlock_acquire, with these differences: wait_ms and call_max_ms
+ * are for all together, so wait_ms must cover a round trip for each. With wait_ms 0 all attempts
+ * share one bound. `reads` is sent with the last acquire, to the server of the lock whose name is
+ * last. On a rung that does not renew, the first hold's time to live must cover the wait for the
+ * others.
+ * holds: room for `count`. After OK, holds[i] is a hold of locks[i]. Release each one, in any
+ * order. Otherwise all are NULL, unless count is too large.
+ * missing: set to the index of the lock at which the call failed; `count` if it failed at none.
+ * NULL: not wanted.
+ * OK         all are held. All were valid at one instant during the call.
+ * LOST       also: a hold was lost before all locks were acquired.
+ * TIMED_OUT  also: the locks before this one took all of the time.
+ * INVALID    also: count is out of range, or two locks have one name.
+ * Any other answer is that of dlock_acquire for the lock *missing.
+ * Unless OK, the call releases what it acquired before it returns. A release that fails continues
+ * as dlock_release says. The releases add at most the bound of each client. That is also so after
+ * call_max_ms, and after a cancel. */
+DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
+                                          const struct dlock_want *want, dlock_hold **holds,
+                                          size_t *missing);
+
+/* How a started call for several locks ended. `missing` is as in dlock_acquire_many. For all else
+ * see dlock_done. */
+typedef void dlock_done_many(void *arg, dlock_status status, size_t missing);
+
+/* Starts to acquire them, and returns at once. The array `locks` is copied; the locks stay open
+ * until `done` has returned. `holds` must live until then, and is set just before; `cancel` and
+ * `reads` as in dlock_acquire_start.
+ * OK         `done` will be called exactly once. A thread of one of the clients calls it, or
+ *            dlock_process of one. The answers are those of dlock_acquire_many and
+ *            dlock_acquire_start. A client with own_loop takes part only in its dlock_process.
+ * Other answers are those of dlock_acquire_start, or INVALID as above. Then `done` is not called,
+ * and *missing is set. */
+DLOCK_API dlock_status dlock_acquire_many_start(dlock *const *locks, size_t count,
+                                                const struct dlock_want *want, dlock_hold **holds,
+                                                dlock_done_many *done, void *arg, size_t *missing);
+
+/* What is left of the validity of all these holds together: the least that dlock_remaining_ms says.
+ * 0 as soon as one of them has ended, or if holds is NULL. DLOCK_NEVER_EXPIRES if count is 0. */
+DLOCK_API int64_t dlock_remaining_many_ms(dlock_hold *const *holds, size_t count);
 
 /* ---- Cancel ---------------------------------------------------------------------------------- */
 

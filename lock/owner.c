@@ -15,13 +15,21 @@
 /* A started request behind another looks this often, in case that no wake-up comes. */
 #define BEHIND_MS 50
 
+static _Thread_local uint64_t mine; /* the number of the thread that this one acts for */
+
 uint64_t owner_thread(void)
 {
     static _Atomic uint64_t last;
-    static _Thread_local uint64_t mine;
     if (mine == 0)
         mine = atomic_fetch_add(&last, 1) + 1;
     return mine;
+}
+
+uint64_t owner_act_as(uint64_t thread)
+{
+    const uint64_t before = owner_thread();
+    mine = thread;
+    return before;
 }
 
 uint64_t owner_number(const char *name)

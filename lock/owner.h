@@ -19,6 +19,8 @@
 
 /* The calling thread's number. The numbers grow, and none is used twice. */
 uint64_t owner_thread(void);
+/* From here on the calling thread acts for that one. Returns the one that it acted for before. */
+uint64_t owner_act_as(uint64_t thread);
 
 /* The number of a named owner, from a hold's name; 0: the owner has none. */
 uint64_t owner_number(const char *name);

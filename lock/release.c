@@ -148,14 +148,13 @@ static void release_finish(struct releasing *r)
     release_end(hold, goes_on, &r->exchange);
 }
 
-dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
+dlock_status release_by(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns)
 {
     struct releasing r;
-    if (!GIVEN(hold))
-        return DLOCK_INVALID;
     dlock_status status = release_prepare(&r, hold, last);
     if (status != DLOCK_OK)
         return status;
+    r.ends_ns = ends_ns;
     trace_for(hold->user);
     while (!release_begin(&r))
         poll(NULL, 0, PUT_OFF_MS);
@@ -166,6 +165,13 @@ dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
     release_finish(&r);
     trace_for(NULL);
     return r.status;
+}
+
+dlock_status dlock_release(dlock_hold *hold, dlock_batch *last)
+{
+    if (!GIVEN(hold))
+        return DLOCK_INVALID;
+    return release_by(hold, last, mono_deadline_ns(bound_ms(hold->lock->client)));
 }
 
 /* ---- Without a thread ------------------------------------------------------------------------ */

@@ -48,4 +48,7 @@ void release_late(struct releasing *r, bool may_send);
  * of the caller can be carried out after it. */
 bool release_is_left(const struct releasing *r);
 
+/* dlock_release() that ends by then. CLOCK_MONOTONIC. */
+dlock_status release_by(struct dlock_hold *hold, struct dlock_batch *last, int64_t ends_ns);
+
 #endif

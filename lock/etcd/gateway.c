@@ -420,10 +420,10 @@ static void land(struct flight *flight, CURLcode code)
         reply.outcome = TOKEN_BAD;
     flight_check_cluster(flight, &reply);
     check_revision(flight, &reply);
-    if ((reply.busy || flight->is_local) && flight->line != NULL)
-        snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s",
-                 reply.why); /* only this watch waits */
-    else if (reply.busy || flight->is_local)
+    const bool is_too_many = reply.busy || flight->is_local;
+    if (is_too_many && flight->line != NULL) /* only this watch waits */
+        snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s", reply.why);
+    else if (is_too_many)
         is_too_much(etcd, reply.why);
     else if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
         etcd_move(etcd, flight->moves, reply.why);

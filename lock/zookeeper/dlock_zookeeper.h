@@ -33,7 +33,8 @@
  * shorter, it answers BUSY even if the lock is free.
  *
  * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
- * the ensemble has lost its data. Before you use a copy of the data, delete the node.
+ * the ensemble has lost its data. Before you use a copy of the data, delete the node. Clients watch
+ * it, and read it anew after each new connection.
  *
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told
@@ -47,7 +48,14 @@
  * the client: the servers then end the session in time.
  *
  * LIMITS.  The system's resolver looks host names up, and only to connect. Closing a client waits
- * for a look-up that is under way, and up to 5 s for a server that does not answer. The client
+ * for a look-up that is under way, and up to 5 s for a server that does not answer. After a lost
+ * connection the client library looks names up without a pause, until one is found. Give numeric
+ * addresses where names may fail. To open a session it begins two threads, and ends the process
+ * (assert) if it gets none. We look before whether two can be made. Other threads may take them in
+ * between, so leave the process room below its limit. Give no observers that are attached to
+ * followers (observerMasterPort, since 3.6): holds could be counted valid for too long. While a
+ * server leaves a request unanswered for command_timeout_ms, new acquires send nothing. They end
+ * UNREACHABLE, unless it answers in time. The client
  * watches a node for each hold, and for each waiter up to options.contenders for a lock. After a
  * reconnect one request has the paths of all these nodes. If it is larger than the servers'
  * jute.maxbuffer, 1 MiB by default, the session is given up, and its holds are lost.

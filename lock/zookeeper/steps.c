@@ -16,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define TICKS_LEAST 3
 #define NO_CONNECTION UINT64_MAX
 #define NUMBER_MAX (INT32_MAX - (1 << 24)) /* of a node that may hold */
+#define REST_MS_LEAST 200
+#define REST_MS_MOST 1000
 
 static struct zk_session *owner_of(const struct request *request)
 {
@@ -29,6 +32,11 @@ static struct zk_session *owner_of(const struct request *request)
 static struct zk_request *zk_request_of(struct request *request)
 {
     return (struct zk_request *)request;
+}
+
+static struct zk_queue *queue_of(const struct request *request)
+{
+    return (struct zk_queue *)request->queue;
 }
 
 static int *create_rc_of(struct request *request)
@@ -124,6 +132,7 @@ static const char *own_of(const struct String_vector *nodes, const char *owner, 
 static void has_no_memory(struct request *request)
 {
     request->in_flight++;
+    request->launched_ns = INT64_MAX; /* nobody waits for the server */
     if (request_is_wanted(request))
         request_answer(request, fail(request->what == ACQUIRE ? DLOCK_NO_MEMORY
                                      : request->repeated      ? DLOCK_UNKNOWN
@@ -131,12 +140,22 @@ static void has_no_memory(struct request *request)
                                      "out of memory"));
 }
 
+/* The place that the request leaves; NULL: none. */
+static struct zk_place *left_by(const struct request *request)
+{
+    return request->what == LET_GO ? (struct zk_place *)place_of(request->queue, request->owner)
+                                   : NULL;
+}
+
 static void note_sent(struct request *request, int rc)
 {
+    struct zk_place *left = left_by(request);
     if (rc == ZMARSHALLINGERROR)
         has_no_memory(request);
     if (rc != ZOK)
         return;
+    if (left != NULL)
+        left->leave = request;
     request->in_flight++;
     request->sent = true;
     owner_of(request)->base.commands++;
@@ -168,6 +187,9 @@ static struct request *landed(const void *data, int rc, bool write)
     struct zk_session *zk = owner_of(request);
     pthread_mutex_lock(&zk->base.mutex);
     request->in_flight--;
+    struct zk_place *left = left_by(request);
+    if (left != NULL && left->leave == request && request->in_flight == 0)
+        left->leave = NULL;
     if (!zk_is_no_answer(rc))
         zk_heard(zk, request->sent_ns, write && rc == ZOK);
     return request;
@@ -280,7 +302,7 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     go_on(request, zk, rc);
 }
 
-/* The first client that asks creates the node. All later ones read the same value. */
+/* The first client that asks creates the node. All later ones read the same value, and watch it. */
 static void read_identity(struct request *request)
 {
     struct zk_session *zk = owner_of(request);
@@ -293,7 +315,7 @@ static void read_identity(struct request *request)
     now_sent(request);
     zoo_acreate(zk->handle, path, value, (int)strlen(value), zk_access(zk), ZOO_PERSISTENT,
                 zk_ignore, NULL);
-    note_sent(request, zoo_aget(zk->handle, path, 0, is_identity_read, request));
+    note_sent(request, zoo_aget(zk->handle, path, 1, is_identity_read, request));
 }
 
 /* A node of an earlier session is deleted, since it ends when that one does. The owner then looks
@@ -405,18 +427,42 @@ static bool is_only_one(struct request *request, const struct String_vector *nod
     return is_only;
 }
 
-/* The queue has no number left. Each waiter that notices this deletes its node. The last one
- * deletes the queue, too. The next waiter creates it again, with numbers from 0. */
-static void leave_used_up(struct request *request, const char *own)
+/* Who would enter the queue is told BUSY, and nothing is sent. */
+static void rest(struct request *request)
 {
-    struct zk_session *zk = owner_of(request);
-    char path[PATH_MAX_BYTES];
-    zoo_adelete(zk->handle, path_of(request, own, path), -1, ignore, NULL);
-    zoo_adelete(zk->handle, request->queue->path, -1, ignore, NULL); /* unless there are others */
-    request_answer(request, fail(DLOCK_REFUSED,
+    struct busy *busy = request->exchange->busy;
+    int64_t left_ns = queue_of(request)->rests_until_ns - boot_ns();
+    busy->kind = WAIT_CHANNEL;
+    busy->again_ms = left_ns / NS_PER_MS + 1;
+    busy->says = true;
+    request->exchange->unresolved = false;
+    request_answer(request, fail(DLOCK_BUSY,
                                  "zk://%.200s: the queue '%.200s' has no number left; it begins "
                                  "anew once nobody is in it",
-                                 zk->url.hosts, request->queue->path));
+                                 owner_of(request)->url.hosts, request->queue->path));
+}
+
+/* Of all clients that do so, each rests for another time: the queue is empty in between. */
+static void begin_rest(struct zk_queue *queue)
+{
+    unsigned short random = 0;
+    if (getrandom(&random, sizeof random, 0) < 0)
+        random = 0;
+    int64_t rest_ms = REST_MS_LEAST + random % (REST_MS_MOST - REST_MS_LEAST + 1);
+    queue->rests_until_ns = boot_ns() + rest_ms * NS_PER_MS;
+}
+
+/* The queue has no number left. Each waiter that notices this deletes its node, and its client
+ * rests. The last one deletes the queue, too. The next waiter creates it again, with numbers from
+ * 0. */
+static void leave_used_up(struct request *request, struct place *place)
+{
+    struct zk_session *zk = owner_of(request);
+    place_leave(request->queue, place);
+    zoo_adelete(zk->handle, request->queue->path, -1, ignore, NULL); /* unless there are others */
+    if (queue_of(request)->rests_until_ns <= boot_ns())
+        begin_rest(queue_of(request));
+    rest(request);
 }
 
 /* An attempt that knows the queue. Its node may be gone, by a break: then it is created anew. */
@@ -444,7 +490,7 @@ static void find_place(struct request *request, const struct String_vector *node
         return;
     const char *before = last_before(nodes, own);
     if (is_used_up(own))
-        leave_used_up(request, own);
+        leave_used_up(request, place);
     else if (before != NULL)
         watch_before(request, place, before);
     else
@@ -715,6 +761,18 @@ static void create_and_list(struct request *request, struct place *place)
 
 /* ---- The first step -------------------------------------------------------------------------- */
 
+/* What is in flight has not been answered in time. What is sent behind it would be of no use to its
+ * caller, and would be work for a server that goes on. */
+static bool hangs(const struct session *session)
+{
+    const int64_t late_ns = boot_ns() - session->client->options.command_timeout_ms * NS_PER_MS;
+    const struct request *request;
+    TAILQ_FOREACH(request, &session->requests, of_session) /* the oldest are the first */
+        if (request->in_flight > 0 && request->launched_ns <= late_ns)
+            return true;
+    return false;
+}
+
 /* In a shorter session the proof of one write would hardly reach to the next. */
 static bool has_ticks(struct request *request)
 {
@@ -751,8 +809,22 @@ static void has_nested(int rc, const struct Stat *stat, const void *data)
     session_unlock(&zk->base);
 }
 
+/* Its node would be created in a queue that is used up. (A nested one needs no node.) */
+static bool must_rest(const struct request *request)
+{
+    const struct place *place = place_of(request->queue, request->owner);
+    return request->exchange->hold->depth <= 1 && boot_ns() < queue_of(request)->rests_until_ns &&
+           (place == NULL || (place->node[0] == '\0' && !place->doubtful));
+}
+
 static void acquire(struct request *request)
 {
+    if (!request->sent && hangs(request->queue->session))
+        return; /* it is looked at again */
+    if (must_rest(request)) {
+        rest(request);
+        return;
+    }
     struct place *place = has_ticks(request) ? claim_begins(request) : NULL;
     if (place == NULL)
         return;
@@ -767,9 +839,17 @@ static void acquire(struct request *request)
         now_sent(request), list(request);
 }
 
+/* One request to leave is enough: after a server has hung, each would list the whole queue. Without
+ * an answer the next one goes when there is a connection. */
+static bool is_left_already(const struct request *request)
+{
+    const struct zk_place *left = left_by(request);
+    return left != NULL && left->leave != NULL;
+}
+
 static void let_go(struct request *request, struct place *place)
 {
-    if (!claim_lets_go(request, place))
+    if (!claim_lets_go(request, place) || is_left_already(request))
         return;
     if (place->node[0] != '\0' && place->number == 0) { /* found by its name; there may be others */
         place->node[0] = '\0';

@@ -94,6 +94,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
         session->granted_ms = zoo_recv_timeout(handle);
         session->connects++;
         session->refused = false;
+        session->identity.text[0] = '\0'; /* perhaps servers that were restored from a copy */
         zk->heard = false;
         zk->beat.sent_ns = 0;
         proof_connected(&zk->proof);
@@ -121,6 +122,12 @@ static const char *name_in(const char *path, const char *folder)
     return strncmp(path, folder, size) == 0 && path[size] == '/' ? path + size + 1 : NULL;
 }
 
+static bool is_identity(const struct session *session, const char *path)
+{
+    const char *name = name_in(path, session->root);
+    return name != NULL && strcmp(name, IDENTITY + 1) == 0;
+}
+
 /* Watches and the session's events, on a thread of ZooKeeper's client. */
 static void watch(zhandle_t *handle, int type, int state, const char *path, void *arg)
 {
@@ -134,6 +141,8 @@ static void watch(zhandle_t *handle, int type, int state, const char *path, void
         ; /* it is being closed: nothing more is sent in its session */
     else if (type == ZOO_SESSION_EVENT)
         session_state(zk, handle, state);
+    else if (is_identity(session, path)) /* an operator wants another one */
+        session->identity.text[0] = '\0';
     else if (type == ZOO_DELETED_EVENT)
         LIST_FOREACH(queue, &session->queues, of_session)
             if (name_in(path, queue->path) != NULL)
@@ -273,7 +282,6 @@ static void open_handle(struct zk_session *zk)
     zk->logged_in = zk->refused = session->refused = false;
     zk->lost_ns = boot_ns();
     session->granted_ms = 0;
-    session->identity.text[0] = '\0';
     session->counts_ns = 0;
     proof_begin(&zk->proof, boot_ns());
     session_unlock(session);

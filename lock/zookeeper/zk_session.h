@@ -18,6 +18,16 @@ struct zk_request {
     bool breaks;         /* BREAK: the delete was sent */
 };
 
+struct zk_place {
+    struct place base;
+    const struct request *leave; /* its request to leave that is in flight; NULL: none */
+};
+
+struct zk_queue {
+    struct queue base;
+    int64_t rests_until_ns; /* CLOCK_BOOTTIME: its numbers are used up, and nobody enters it */
+};
+
 struct zk_session {
     struct session base;
     struct zk_url url;

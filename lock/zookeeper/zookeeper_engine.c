@@ -21,8 +21,8 @@ static void wake(struct session *session)
 static const struct session_ops sessions = {
     .kind = "session",
     .request_size = sizeof(struct zk_request),
-    .place_size = sizeof(struct place),
-    .queue_size = sizeof(struct queue),
+    .place_size = sizeof(struct zk_place),
+    .queue_size = sizeof(struct zk_queue),
     .start = zk_start,
     .go = zk_go,
     .wake = wake,

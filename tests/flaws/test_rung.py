@@ -180,7 +180,7 @@ def test_a_crowd_that_polls_costs_and_one_that_is_told_does_not(tmp_path, crowd)
     """With each who waits, and each second; of a process that listens one asks, and twice before it sleeps."""
     polled, polled_in_all = asked_by_a_crowd("watchdog", crowd, tmp_path)
     told, told_in_all = asked_by_a_crowd("notify", crowd, tmp_path)
-    assert polled >= 10 * crowd and polled_in_all >= polled + 2 * crowd  # 50 tries each, where nothing is slow
+    assert polled >= 4 * crowd and polled_in_all >= polled + 2 * crowd  # 50 tries each, where nothing is slow
     assert told <= 2 and 2 * crowd + 3 <= told_in_all <= 2 * crowd + 10  # a try and a release for each sale
 
 

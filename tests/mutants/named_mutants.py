@@ -3,6 +3,7 @@
 name") and fence.md each, a large foreign value, or a wrapped error: what is wrong, (file, text, what stands there
 instead) or a list of these, the CTest test, and its function."""
 
+MANY = "lock/acquire_many.c"
 REDLOCK = "lock/rungs/redlock.c"
 VOTES = "lock/redis/votes.c"
 RENEWER = "lock/redis/renewer.c"
@@ -521,6 +522,27 @@ OF_ENSEMBLES = [
          "    return *connection_of(request) == UINT64_MAX;\n"),
         (ZK_STEPS, "was_torn(request) || zk_is_no_answer(*create_rc_of(request))", "was_torn(request)")],
      "zookeeper_between", "a_create_is_lost_before_its_list"),
+    ("a client keeps an identity that an operator has deleted", ZK_STEPS,
+     "zoo_aget(zk->handle, path, 1, is_identity_read", "zoo_aget(zk->handle, path, 0, is_identity_read",
+     "zookeeper_between", "an_operator_deletes_the_identity"),
+    ("the identity of the connection before counts", ZK_SESSION,
+     "        session->identity.text[0] = '\\0'; /* perhaps", "        ; /* perhaps",
+     "zookeeper_between", "a_new_connection_reads_the_identity"),
+    ("a place is left again while it is being left", ZK_STEPS,
+     "    return left != NULL && left->leave != NULL;\n", "    return left != NULL && false;\n",
+     "zookeeper_places", "a_place_is_left_once"),
+    ("a server that hangs gets one create after another", ZK_STEPS,
+     "!request->sent && hangs(request->queue->session)", "false && hangs(request->queue->session)",
+     "zookeeper_between", "nothing_is_sent_to_a_server_that_hangs"),
+    ("a queue that is used up is entered all the time", ZK_STEPS,
+     "    if (must_rest(request)) {\n", "    if (false && must_rest(request)) {\n",
+     "zookeeper_places", "nobody_enters_a_queue_that_is_used_up"),
+    ("who is in a queue that is used up is not served", ZK_STEPS,
+     "(place == NULL || (place->node[0] == '\\0' && !place->doubtful))", "(place == NULL || !place->doubtful)",
+     "zookeeper_places", "nobody_enters_a_queue_that_is_used_up"),
+    ("a client does not remember that a queue is used up", ZK_STEPS,
+     "    if (queue_of(request)->rests_until_ns <= boot_ns())\n", "    if (queue_of(request)->rests_until_ns < 0)\n",
+     "zookeeper_places", "numbers_are_used_up"),
     ("an owner's second node stays", ZK_STEPS,
      "    if (place->number != 0 && !is_only_one(request, nodes, own))\n",
      "    if (false && !is_only_one(request, nodes, own))\n",
@@ -538,9 +560,11 @@ OF_ENSEMBLES = [
     ("nobody is told that ZooKeeper hangs", "lock/zookeeper/beat.c",
      "    session_tell(&zk->base, true, \"a request was not answered in time\");\n", "", "zookeeper", "a_hang_is_told"),
     ("nobody is told that etcd hangs", "lock/queued/session.c",
-     "in_flight > 0 && has_waited(request))", "in_flight > 0 && has_waited(request) && false)", "etcd_members", "a_hang_is_told"),
+     "if (request->in_flight > 0 && has_waited(request))",
+     "if (request->in_flight > 0 && has_waited(request) && false)", "etcd_members", "a_hang_is_told"),
     ("a call's own end counts as a hang", "lock/queued/session.c",
-     "in_flight > 0 && has_waited(request))", "in_flight > 0 && (has_waited(request) || true))", "zookeeper", "the_end_of_a_call_is_no_hang"),
+     "if (request->in_flight > 0 && has_waited(request))",
+     "if (has_waited(request) || true)", "zookeeper", "the_end_of_a_call_is_no_hang"),
     ("a release with a batch is given up on an ensemble", "lock/release.c",
      "status == DLOCK_UNSUPPORTED || ", "", "zookeeper", "a_release_with_commands"),
     ("a place has less time than its hold", "lock/queued/claim.c",
@@ -704,7 +728,7 @@ OF_ENSEMBLES = [
      "        lease_token_is_bad(etcd, flight, why);\n", "        (void)why;\n",
      "etcd_again", "a_watch_with_an_old_token"),
     ("a member is to blame for too many requests", "lock/etcd/gateway.c",
-     "    else if (reply.busy || flight->is_local)\n", "    else if (flight->is_local)\n",
+     "is_too_many = reply.busy || flight->is_local;", "is_too_many = flight->is_local;",
      "etcd_again", "too_many_requests"),
     ("a new connection does not make the client read the identity again", "lock/etcd/gateway.c",
      "    if (connects > 0)", "    if (connects > 1000)",
@@ -772,7 +796,7 @@ OF_ENSEMBLES = [
      "CURLOPT_FRESH_CONNECT, flight->line != NULL ? 1L : 0L", "CURLOPT_FRESH_CONNECT, 0L",
      "etcd_starved", "no_descriptor_for_watches"),
     ("watches that are too many hold back the lease and requests", ETCD_GATEWAY,
-     "(reply.busy || flight->is_local) && flight->line != NULL", "(reply.busy || flight->is_local) && false",
+     "is_too_many && flight->line != NULL", "is_too_many && false",
      "etcd_starved", "too_many_watches"),
     ("a watch that is not answered begins again at once", "lock/etcd/watch.c",
      "(reply->outcome == UNANSWERED && !flight->answered)", "(false && !flight->answered)",
@@ -924,4 +948,23 @@ OF_LARGE_VALUES = [
      "(left ~= 0 and last or ''):sub(1, 128)", "left ~= 0 and last or ''", "lock_large_values", "nobody_returns_it"),
 ]
 
-MUTANTS = OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+OF_SEVERAL = [
+    ("several locks are acquired in the caller's order", MANY, "return strcmp(one->lock->name, other->lock->name);",
+     "return one->index < other->index ? -1 : one->lock != other->lock || one->index > other->index;",
+     "lock_acquire_many", "all_are_acquired_in_the_order_of_their_names"),
+    ("the thread that asks for a later lock owns it", MANY, "    const uint64_t own = owner_act_as(m->thread);",
+     "    const uint64_t own = owner_act_as(owner_thread());", "lock_acquire_many", "the_calling_thread_owns_all"),
+    ("what was acquired stays when another lock is missing", MANY, "    if (m.status != DLOCK_OK)\n        many_release(&m);",
+     "    if (m.status == DLOCK_FORKED)\n        many_release(&m);", "lock_acquire_many", "one_that_is_held_leaves_none"),
+    ("what was acquired without a thread stays when another lock is missing", MANY,
+     "    if (m->status == DLOCK_OK)\n        many_tell(m);", "    if (m->status != DLOCK_FORKED)\n        many_tell(m);",
+     "lock_acquire_many", "one_that_is_held_leaves_none"),
+    ("each of several locks has the whole time", MANY, "return ms > 0 ? ms -", "return ms > INT64_MAX - 1 ? ms -",
+     "lock_acquire_many", "the_time_is_for_all_together"),
+    ("a hold that was lost meanwhile counts as one of several", MANY, "if (!dlock_valid(m->", "if (m->held == 0 && !dlock_valid(m->",
+     "lock_acquire_many", "one_that_was_lost_meanwhile_leaves_none"),
+    ("the reads come under the first of several locks", MANY, "    if (m->held + 1 < m->count)\n        want->reads",
+     "    if (m->held > 0)\n        want->reads", "lock_acquire_many", "the_reads_come_under_all_locks"),
+]
+
+MUTANTS = OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

@@ -95,9 +95,12 @@ WRAPPED(int, zoo_acreate, zhandle_t *handle, const char *path, const char *value
     return __real_zoo_acreate(handle, path, value, size, access, mode, then, data);
 }
 
+static _Atomic int creates; /* of places in a queue */
+
 WRAPPED(int, zoo_acreate2, zhandle_t *handle, const char *path, const char *value, int size,
         const struct ACL_vector *access, int mode, string_stat_completion_t then, const void *data)
 {
+    atomic_fetch_add(&creates, 1);
     comes_first(path);
     return __real_zoo_acreate2(handle, path, value, size, access, mode, then, data);
 }
@@ -290,6 +293,67 @@ static void who_is_refused_leaves(void **state)
     leave(client, lock);
 }
 
+static void delete_identity(void)
+{
+    zhandle_t *handle = zookeeper_here(NULL);
+    assert_int_equal(zoo_delete(handle, IDENTITY_AT, -1), ZOK);
+    assert_int_equal(zookeeper_close(handle), ZOK);
+}
+
+static dlock_hold *identified(dlock *lock, uint64_t owner)
+{
+    return wanted(lock, (struct dlock_want){.identity = true, .owner_id = owner});
+}
+
+/* Before a copy of the data is used. All clients have the same new one from then on. */
+static void an_operator_deletes_the_identity(void **state)
+{
+    (void)state;
+    char former[64], next[64];
+    dlock_client *client = client_near(), *other = client_near();
+    dlock *kept = lock_named(client, "kept while it is deleted");
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *outer = identified(kept, 7), *hold = identified(others, 0);
+    snprintf(former, sizeof former, "%s", dlock_identity(hold));
+    assert_string_equal(dlock_identity(outer), former);
+    assert_status(dlock_release(hold, NULL), OK);
+    delete_identity();
+    hold = identified(lock, 0);
+    snprintf(next, sizeof next, "%s", dlock_identity(hold));
+    assert_string_not_equal(next, former);
+    assert_status(dlock_release(hold, NULL), OK);
+    hold = identified(others, 0);
+    assert_string_equal(dlock_identity(hold), next);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_hold *nested = identified(kept, 7); /* of the token that was granted before */
+    assert_string_equal(dlock_identity(nested), former);
+    assert_status(dlock_release(nested, NULL), OK);
+    assert_status(dlock_release(outer, NULL), OK);
+    dlock_close(kept);
+    leave(other, others);
+    leave(client, lock);
+}
+
+/* The servers may have been restored from a copy since, which no watch tells. */
+static void a_new_connection_reads_the_identity(void **state)
+{
+    (void)state;
+    dlock_client *client = client_near();
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = identified(lock, 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    struct session *session = session_of(client);
+    pthread_mutex_lock(&session->mutex);
+    strcpy(session->identity.text, "of the former servers");
+    pthread_mutex_unlock(&session->mutex);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, QUEUE, NULL, 0);
+    hold = identified(lock, 0);
+    assert_true(proxy_done(proxy));
+    assert_string_not_equal(dlock_identity(hold), "of the former servers");
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
 static _Atomic int deletes, writes;
 
 /* The answer to the next delete comes between two attempts of what asked for it: too late for the
@@ -417,6 +481,31 @@ static void an_earlier_one_is_deleted_late(void **state)
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
+
+/* What was sent has waited for the whole command_timeout_ms: no more is sent behind it, as without
+ * a connection. A server that goes on has little to do. */
+static void nothing_is_sent_to_a_server_that_hangs(void **state)
+{
+    (void)state;
+    dlock_hold *hold;
+    dlock_client *client = client_at(
+        url_here(), (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS, .command_timeout_ms = 500});
+    dlock *lock = lock_at(client);
+    struct dlock_want want = {.size = sizeof want, .call_max_ms = 20};
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    zookeeper_pause(zookeeper);
+    assert_status(dlock_acquire(lock, &want, &hold), UNKNOWN);
+    eventually(dlock_acquire(lock, &want, &hold) == DLOCK_UNREACHABLE);
+    assert_says(dlock_error(), "has not answered what had to be asked first");
+    atomic_store(&creates, 0);
+    for (int i = 0; i < 20; i++)
+        assert_status(dlock_acquire(lock, &want, &hold), UNREACHABLE);
+    assert_int_equal(atomic_load(&creates), 0);
+    zookeeper_resume(zookeeper);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
 
 static _Atomic int inits;
 static dlock_client *_Atomic late; /* its first request is sent before zookeeper_init2 returns */
@@ -768,7 +857,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_earlier_one_ends_before_it_is_read),
         cmocka_unit_test(an_earlier_one_is_deleted_late),
         cmocka_unit_test(who_is_refused_leaves),
+        cmocka_unit_test(an_operator_deletes_the_identity),
+        cmocka_unit_test(a_new_connection_reads_the_identity),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
+        cmocka_unit_test(nothing_is_sent_to_a_server_that_hangs),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
         cmocka_unit_test(no_thread_is_left),

@@ -41,6 +41,22 @@ static bool waits(dlock_client *client, dlock *lock)
     return waits;
 }
 
+/* Whether a request to leave its place was sent. */
+static bool is_left(dlock_client *client, dlock *lock)
+{
+    const struct place *place = take_place(client, lock);
+    bool is_left = place != NULL && place->leaving;
+    let_go(client);
+    return is_left;
+}
+
+static bool has_no_place(dlock_client *client, dlock *lock)
+{
+    bool has_none = take_place(client, lock) == NULL;
+    let_go(client);
+    return has_none;
+}
+
 /* The client's session makes a node of that name, or one with a number behind it. */
 static void make_node(dlock_client *client, const char *node, int flags)
 {
@@ -85,7 +101,12 @@ static void an_owner_has_two(void **state)
     leave(other, others);
 }
 
-/* Two nodes have the greatest number: none of them is before the other. */
+static int64_t *rests_until_ns(dlock *lock)
+{
+    return &((struct zk_queue *)lock->engine_state)->rests_until_ns;
+}
+
+/* Two nodes have the greatest number: none of them is before the other. The queue begins anew. */
 static void numbers_are_used_up(void **state)
 {
     (void)state;
@@ -106,12 +127,80 @@ static void numbers_are_used_up(void **state)
     let_go(client);
     assert_status(dlock_release(theirs, NULL), OK);
     started_answered(&once);
-    assert_int_equal(once.status, DLOCK_REFUSED);
-    assert_says(once.error, "no number left");
-    eventually(nodes(client) == -1); /* the queue is gone */
+    assert_int_equal(once.status, DLOCK_OK);
+    place = take_place(client, lock);
+    assert_says(place->node, "-0000000000");
+    assert_int_not_equal(*rests_until_ns(lock), 0);
+    let_go(client);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    leave(client, lock);
+    leave(other, others);
+}
+
+/* Else it would never be empty. Who is in it already has a number, and is served. */
+static void nobody_enters_a_queue_that_is_used_up(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock_client *other = client_here((struct dlock_options){0});
+    dlock *lock = lock_at(client), *others = lock_at(other);
+    dlock_hold *theirs = acquired(others);
+    struct started once = {0};
+    start(lock, waiting(PATIENCE_MS), &once);
+    eventually(waits(client, lock));
+    take_place(client, lock);
+    *rests_until_ns(lock) = INT64_MAX;
+    const uint64_t before = stats_of(client).commands;
+    let_go(client);
+    for (int i = 0; i < 10; i++) {
+        assert_status(tried(lock, &none), BUSY);
+        assert_says(dlock_error(), "has no number left");
+    }
+    assert_true(stats_of(client).commands - before < 10); /* the session's own */
+    assert_status(dlock_release(theirs, NULL), OK);
+    started_answered(&once);
+    assert_int_equal(once.status, DLOCK_OK);
+    assert_status(dlock_release(once.hold, NULL), OK);
+    take_place(client, lock);
+    *rests_until_ns(lock) = 1;
+    let_go(client);
     assert_status(dlock_release(acquired(lock), NULL), OK);
     leave(client, lock);
     leave(other, others);
+}
+
+/* ---- A server that hangs --------------------------------------------------------------------- */
+
+static uint64_t commands(dlock_client *client)
+{
+    return stats_of(client).commands;
+}
+
+/* More requests to leave follow, of cleanups and of the session itself. Each that is sent has the
+ * server list the whole queue, once it goes on. */
+static void a_place_is_left_once(void **state)
+{
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    eventually(nodes(client) <= 0);
+    zookeeper_pause(zookeeper);
+    struct dlock_want want = {.size = sizeof want, .call_max_ms = 20};
+    assert_status(dlock_acquire(lock, &want, &none), UNKNOWN);
+    eventually(is_left(client, lock));
+    struct place *place = take_place(client, lock);
+    const uint64_t before = commands(client);
+    for (int i = 0; i < 20; i++)
+        place_leave(lock->engine_state, place);
+    assert_int_equal(commands(client), before);
+    let_go(client);
+    zookeeper_resume(zookeeper);
+    eventually(has_no_place(client, lock));
+    assert_int_equal(nodes(client), 0);
+    leave(client, lock);
 }
 
 /* The session was proven between the grant and the call that watches the hold: the place has the
@@ -237,6 +326,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_has_two),
         cmocka_unit_test(numbers_are_used_up),
+        cmocka_unit_test(nobody_enters_a_queue_that_is_used_up),
+        cmocka_unit_test(a_place_is_left_once),
         cmocka_unit_test(an_extension_counts_for_the_place),
         cmocka_unit_test(an_extension_of_what_is_left),
         cmocka_unit_test(a_nested_release_without_a_connection),

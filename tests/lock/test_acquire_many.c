@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Several locks at once: all or none, always in the same order.
+ */
+#include "calls.h"
+#include "client.h"
+#include "child.h"
+#include "must.h"
+#include "own_server.h"
+#include "record.h"
+#include "waiter.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { LOCKS = 3 };
+#define BEHIND "lock:{b}" /* the lock in the middle */
+
+struct many {
+    struct record *record;
+    dlock_client *client;
+    dlock *locks[LOCKS]; /* in another order than their names' */
+    dlock_hold *holds[LOCKS];
+    size_t missing;
+};
+
+/* A call with a thread, or one without whose completion is awaited here. */
+typedef dlock_status acquire_many(struct many *many, struct dlock_want want);
+
+struct ended {
+    dlock_client *client;
+    _Atomic bool over;
+    dlock_status status;
+    size_t missing;
+    char error[512];
+};
+
+static void many_ended(void *arg, dlock_status status, size_t missing)
+{
+    struct ended *ended = arg;
+    must(!atomic_load(&ended->over));
+    ended->status = status;
+    ended->missing = missing;
+    snprintf(ended->error, sizeof ended->error, "%s", dlock_error());
+    atomic_store(&ended->over, true);
+}
+
+static dlock_status with_a_thread(struct many *many, struct dlock_want want)
+{
+    want.size = sizeof want;
+    return dlock_acquire_many(many->locks, LOCKS, &want, many->holds, &many->missing);
+}
+
+static char sentence[512]; /* of the latest call without a thread */
+
+static dlock_status await(struct many *many, struct dlock_want want, bool own_loop)
+{
+    struct ended ended = {0};
+    want.size = sizeof want;
+    dlock_status status = dlock_acquire_many_start(many->locks, LOCKS, &want, many->holds,
+                                                   many_ended, &ended, &many->missing);
+    if (status == DLOCK_OK) {
+        if (own_loop)
+            eventually((dlock_process(many->client), atomic_load(&ended.over)));
+        else
+            eventually(atomic_load(&ended.over));
+        status = ended.status;
+        many->missing = ended.missing;
+    }
+    snprintf(sentence, sizeof sentence, "%s", ended.error[0] != '\0' ? ended.error : dlock_error());
+    return status;
+}
+
+static dlock_status without_a_thread(struct many *many, struct dlock_want want)
+{
+    return await(many, want, false);
+}
+
+static dlock_status in_own_loop(struct many *many, struct dlock_want want)
+{
+    return await(many, want, true);
+}
+
+static const char *said(acquire_many *call)
+{
+    return call == with_a_thread ? dlock_error() : sentence;
+}
+
+static void many_set_up(struct many *many, const char *rung, acquire_many *call, int64_t ttl_ms)
+{
+    *many = (struct many){.record = record_new()};
+    many->client =
+        client_of(server_url(server), (struct dlock_options){.on_trace = record_trace,
+                                                             .on_trace_arg = many->record,
+                                                             .ttl_ms = ttl_ms,
+                                                             .own_loop = call == in_own_loop});
+    many->locks[0] = lock_of(many->client, rung, "lock:{c}");
+    many->locks[1] = lock_of(many->client, rung, "lock:{a}");
+    many->locks[2] = lock_of(many->client, rung, BEHIND);
+}
+
+static void many_clear(struct many *many)
+{
+    for (size_t i = 0; i < LOCKS; i++)
+        dlock_close(many->locks[i]);
+    dlock_client_close(many->client);
+    record_free(many->record);
+}
+
+static void release_all(struct many *many)
+{
+    for (size_t i = 0; i < LOCKS; i++) {
+        assert_status(dlock_release(many->holds[i], NULL), OK);
+        many->holds[i] = NULL;
+    }
+}
+
+static void assert_none_held(struct many *many)
+{
+    for (size_t i = 0; i < LOCKS; i++) {
+        assert_null(many->holds[i]);
+        assert_int_equal(server_integer(server, "EXISTS %s", dlock_name(many->locks[i])), 0);
+    }
+}
+
+/* ---- All or none ----------------------------------------------------------------------------- */
+
+static acquire_many *const calls[] = {with_a_thread, without_a_thread, in_own_loop};
+#define FOR_EACH_CALL(call)                                                                        \
+    for (size_t call##_at = 0; call##_at < sizeof calls / sizeof calls[0]; call##_at++)            \
+        for (acquire_many *call = calls[call##_at]; call != NULL; call = NULL)
+
+static void all_are_acquired_in_the_order_of_their_names(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        many_set_up(&many, "owner_lua", call, 0);
+        assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS}), OK);
+        assert_int_equal(many.missing, LOCKS);
+        for (size_t i = 0; i < LOCKS; i++)
+            assert_true(dlock_valid(many.holds[i]));
+        for (size_t i = 0; i < LOCKS; i++)
+            assert_int_equal(strncmp(holder_of(many.locks[i]).owner, dlock_owner(many.holds[i]),
+                                     strlen(dlock_owner(many.holds[i]))),
+                             0);
+        assert_true(record_position(many.record, "SET lock:{a}") <
+                    record_position(many.record, "SET " BEHIND));
+        assert_true(record_position(many.record, "SET " BEHIND) <
+                    record_position(many.record, "SET lock:{c}"));
+        assert_in_range(dlock_remaining_many_ms(many.holds, LOCKS), 1, TTL_MS_DEFAULT);
+        assert_true(dlock_remaining_many_ms(many.holds, LOCKS) <=
+                    dlock_remaining_ms(many.holds[1])); /* it was acquired first */
+        release_all(&many);
+        many_clear(&many);
+    }
+}
+
+/* The one in the middle is held: the first is given back, the last is not asked for. */
+static void one_that_is_held_leaves_none(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_client *other = new_client();
+        dlock *held = lock_of(other, "owner_lua", BEHIND);
+        dlock_hold *hold = acquired(held);
+        many_set_up(&many, "owner_lua", call, 0);
+        assert_status(call(&many, (struct dlock_want){0}), BUSY);
+        assert_int_equal(many.missing, 2);
+        assert_says(said(call), "'" BEHIND "'");
+        assert_int_equal(record_count(many.record, "SET lock:{c}"), 0);
+        assert_status(call(&many, (struct dlock_want){.wait_ms = 50}), TIMED_OUT);
+        assert_int_equal(many.missing, 2);
+        assert_says(said(call), "'" BEHIND "' was not acquired");
+        assert_int_equal(stats_of(many.client).released, 2);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_none_held(&many);
+        dlock_close(held);
+        dlock_client_close(other);
+        many_clear(&many);
+    }
+}
+
+/* The last is held: the others are released, the latest first. */
+static void what_was_acquired_is_released_in_reverse_order(void **state)
+{
+    (void)state;
+    dlock_client *other = new_client();
+    dlock *held = lock_of(other, "owner_lua", "lock:{c}");
+    dlock_hold *hold = acquired(held);
+    struct many many;
+    many_set_up(&many, "owner_lua", with_a_thread, 0);
+    assert_status(with_a_thread(&many, (struct dlock_want){0}), BUSY);
+    assert_int_equal(many.missing, 0);
+    assert_true(record_position(many.record, " 1 " BEHIND) <
+                record_position(many.record, " 1 lock:{a}"));
+    assert_status(dlock_release(hold, NULL), OK);
+    assert_none_held(&many);
+    dlock_close(held);
+    dlock_client_close(other);
+    many_clear(&many);
+}
+
+static void it_waits_for_each(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_client *other = new_client();
+        dlock *held = lock_of(other, "watchdog", "lock:{c}");
+        many_set_up(&many, "watchdog", call, 0);
+        dlock_hold *hold = wanted(held, (struct dlock_want){.hold_max_ms = 300});
+        assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS}), OK);
+        release_all(&many);
+        assert_status(dlock_release(hold, NULL), LOST);
+        assert_none_held(&many);
+        dlock_close(held);
+        dlock_client_close(other);
+        many_clear(&many);
+    }
+}
+
+/* ---- One time for all ------------------------------------------------------------------------ */
+
+static void pause_once(void *arg, const char *rung, const char *point)
+{
+    (void)rung;
+    if (strcmp(point, "acquired") == 0 && atomic_fetch_add((_Atomic int *)arg, 1) == 0)
+        long_pause(60);
+}
+
+/* The first lock takes all the time, so the second is not asked for. */
+static void the_time_is_for_all_together(void **state)
+{
+    (void)state;
+    _Atomic int points = 0;
+    struct record *record = record_new();
+    dlock_client *client =
+        client_of(server_url(server), (struct dlock_options){.on_trace = record_trace,
+                                                             .on_trace_arg = record,
+                                                             .on_point = pause_once,
+                                                             .on_point_arg = &points});
+    dlock *locks[] = {lock_of(client, "setnx_expire", "lock:{a}"),
+                      lock_of(client, "setnx_expire", BEHIND)};
+    struct dlock_want wants[] = {{.size = sizeof wants[0], .wait_ms = 50},
+                                 {.size = sizeof wants[0], .call_max_ms = 50}};
+    for (size_t i = 0; i < 2; i++) {
+        dlock_hold *holds[2];
+        size_t missing;
+        points = 0;
+        assert_status(dlock_acquire_many(locks, 2, &wants[i], holds, &missing), TIMED_OUT);
+        assert_int_equal(missing, 1);
+        assert_says(dlock_error(), "'" BEHIND "' was not asked for");
+        assert_int_equal(record_count(record, "SETNX " BEHIND), 0);
+        assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    }
+    dlock_close(locks[0]);
+    dlock_close(locks[1]);
+    dlock_client_close(client);
+    record_free(record);
+}
+
+/* A hold that is not renewed ends while the call waits for another lock. */
+static void one_that_was_lost_meanwhile_leaves_none(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_client *other = new_client();
+        dlock *held = lock_of(other, "owner_lua", BEHIND);
+        many_set_up(&many, "owner_lua", call, 100);
+        dlock_hold *hold = wanted(held, (struct dlock_want){.ttl_ms = 500});
+        assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS}), LOST);
+        assert_int_equal(many.missing, 1);
+        assert_says(said(call), "'lock:{a}' was lost before all 3 locks were acquired");
+        assert_status(dlock_release(hold, NULL), LOST);
+        assert_none_held(&many);
+        dlock_close(held);
+        dlock_client_close(other);
+        many_clear(&many);
+    }
+}
+
+/* ---- How it is called ------------------------------------------------------------------------ */
+
+static void the_reads_come_under_all_locks(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_batch *reads = dlock_batch_new();
+        const char *exists[] = {"EXISTS", "lock:{a}", BEHIND, "lock:{c}"};
+        assert_status(dlock_batch_add(reads, 4, exists, NULL), OK);
+        many_set_up(&many, "watchdog", call, 0);
+        assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS, .reads = reads}), OK);
+        assert_int_equal(reply_of(reads, 0).integer, LOCKS);
+        assert_int_equal(record_count(many.record, "EXISTS"), 1);
+        release_all(&many);
+        dlock_batch_free(reads);
+        many_clear(&many);
+    }
+}
+
+static void a_cancel_ends_it(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_cancel *cancel = dlock_cancel_new();
+        dlock_cancel_now(cancel);
+        many_set_up(&many, "watchdog", call, 0);
+        assert_status(
+            call(&many, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}),
+            CANCELLED);
+        assert_int_equal(many.missing, 1);
+        assert_none_held(&many);
+        dlock_cancel_free(cancel);
+        many_clear(&many);
+    }
+}
+
+static void an_owner_nests_in_all(void **state)
+{
+    (void)state;
+    struct many many;
+    many_set_up(&many, "watchdog", with_a_thread, 0);
+    assert_status(with_a_thread(&many, (struct dlock_want){.owner_id = 7}), OK);
+    dlock_hold *outer[LOCKS] = {many.holds[0], many.holds[1], many.holds[2]};
+    assert_status(with_a_thread(&many, (struct dlock_want){.owner_id = 7}), OK);
+    release_all(&many);
+    assert_true(dlock_remaining_many_ms(outer, LOCKS) > 0);
+    for (size_t i = 0; i < LOCKS; i++)
+        assert_status(dlock_release(outer[i], NULL), OK);
+    assert_none_held(&many);
+    many_clear(&many);
+}
+
+/* The thread that makes the call owns all locks, also those that other threads ask for. */
+static void the_calling_thread_owns_all(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        many_set_up(&many, "watchdog", call, 0);
+        dlock_hold *outer = acquired_by(many.locks[0], DLOCK_THIS_THREAD);
+        assert_status(call(&many, (struct dlock_want){.owner_id = DLOCK_THIS_THREAD}), OK);
+        assert_string_equal(dlock_owner(many.holds[0]), dlock_owner(outer));
+        release_all(&many);
+        assert_true(dlock_valid(outer));
+        assert_status(dlock_release(outer, NULL), OK);
+        assert_none_held(&many);
+        many_clear(&many);
+    }
+}
+
+static void what_is_not_valid_is_named(void **state)
+{
+    (void)state;
+    struct many many;
+    many_set_up(&many, "watchdog", with_a_thread, 0);
+    dlock *locks[DLOCK_MANY_MAX + 1] = {many.locks[0], many.locks[1], NULL};
+    dlock_hold *holds[DLOCK_MANY_MAX + 1];
+    struct dlock_want none = {0}, want = {.size = sizeof want};
+    size_t missing;
+    assert_status(dlock_acquire_many(NULL, 1, NULL, holds, NULL), INVALID);
+    assert_status(dlock_acquire_many(locks, 1, NULL, NULL, NULL), INVALID);
+    assert_status(dlock_acquire_many_start(locks, 1, NULL, holds, NULL, NULL, NULL), INVALID);
+    assert_status(dlock_acquire_many(locks, 0, NULL, holds, &missing), INVALID);
+    assert_says(dlock_error(), "count is 0; it must be 1 to 64");
+    assert_int_equal(missing, 0);
+    assert_status(dlock_acquire_many(locks, DLOCK_MANY_MAX + 1, NULL, holds, &missing), INVALID);
+    assert_int_equal(missing, DLOCK_MANY_MAX + 1);
+    assert_status(dlock_acquire_many(locks, 3, NULL, holds, &missing), INVALID);
+    assert_says(dlock_error(), "locks[2] is NULL");
+    assert_int_equal(missing, 2);
+    assert_status(dlock_acquire_many(locks, 2, &none, holds, &missing), INVALID);
+    assert_int_equal(missing, 2);
+    locks[2] = locks[0];
+    assert_status(dlock_acquire_many(locks, 3, &want, holds, &missing), INVALID);
+    assert_says(dlock_error(), "two of the locks have the name 'lock:{c}'");
+    assert_int_equal(missing, 2);
+    assert_status(dlock_acquire_many_start(locks, 3, &want, holds, many_ended, NULL, &missing),
+                  INVALID);
+    assert_int_equal(missing, 2);
+    locks[2] = lock_of(many.client, "owner_lua", "lock:{c}");
+    assert_status(dlock_acquire_many(locks, 3, &want, holds, &missing), INVALID);
+    dlock_close(locks[2]);
+    assert_int_equal(dlock_remaining_many_ms(NULL, 1), 0);
+    assert_int_equal(dlock_remaining_many_ms(many.holds, 1), 0);
+    assert_int_equal(dlock_remaining_many_ms(many.holds, 0), DLOCK_NEVER_EXPIRES);
+    many_clear(&many);
+}
+
+/* The first lock cannot be asked for without a thread, so the call is not started; if it is the
+ * second, the first is given back. */
+static void a_rung_that_needs_a_thread(void **state)
+{
+    (void)state;
+    struct ended ended = {0};
+    dlock_client *client = new_client();
+    dlock *first = lock_of(client, "reentrant_tls", "lock:{a}"),
+          *second = lock_of(client, "watchdog", BEHIND);
+    dlock *locks[] = {second, first};
+    dlock_hold *holds[2];
+    size_t missing;
+    assert_status(dlock_acquire_many_start(locks, 2, NULL, holds, many_ended, &ended, &missing),
+                  UNSUPPORTED);
+    assert_int_equal(missing, 1);
+    dlock_close(second);
+    locks[0] = second = lock_of(client, "reentrant_tls", BEHIND);
+    dlock_close(first);
+    locks[1] = first = lock_of(client, "watchdog", "lock:{a}");
+    assert_status(dlock_acquire_many_start(locks, 2, NULL, holds, many_ended, &ended, &missing),
+                  OK);
+    eventually(atomic_load(&ended.over));
+    assert_status(ended.status, UNSUPPORTED);
+    assert_int_equal(ended.missing, 0);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    dlock_close(first);
+    dlock_close(second);
+    dlock_client_close(client);
+}
+
+/* ---- Without an answer ----------------------------------------------------------------------- */
+
+static void *acquire_in_vain(void *arg)
+{
+    struct dlock_want want = {.wait_ms = 2000};
+    must(with_a_thread(arg, want) == DLOCK_TIMED_OUT);
+    return NULL;
+}
+
+/* The server hangs while the call waits for the last lock. It ends all the same, and the releases
+ * go on when the server is back. */
+static void what_cannot_be_released_goes_on_in_the_background(void **state)
+{
+    enum { TIMEOUT_MS = 200 };
+    (void)state;
+    struct many many = {.record = record_new()};
+    dlock_client *other = new_client();
+    dlock *held = lock_of(other, "watchdog", "lock:{c}");
+    dlock_hold *hold = wanted(held, (struct dlock_want){.ttl_ms = 3600000});
+    many.client =
+        client_of(server_url(server), (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
+                                                             .command_timeout_ms = TIMEOUT_MS,
+                                                             .ttl_ms = 3600000});
+    many.locks[0] = lock_of(many.client, "watchdog", "lock:{c}");
+    many.locks[1] = lock_of(many.client, "watchdog", "lock:{a}");
+    many.locks[2] = lock_of(many.client, "watchdog", BEHIND);
+    pthread_t thread = thread_start(acquire_in_vain, &many);
+    eventually(server_integer(server, "EXISTS lock:{a} " BEHIND) == 2);
+    server_pause(server);
+    thread_wait(thread);
+    assert_int_equal(many.missing, 0);
+    server_resume(server);
+    eventually(server_integer(server, "EXISTS lock:{a} " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(held);
+    dlock_client_close(other);
+    many_clear(&many);
+}
+
+/* The other server hangs when its lock is to be released. That does not keep this one's lock. */
+static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
+{
+    enum { TIMEOUT_MS = 200 };
+    (void)state;
+    struct server *far = server_start(NULL);
+    dlock_client *client = new_client(), *other = new_client(),
+                 *slow = client_of(server_url(far),
+                                   (struct dlock_options){.connect_timeout_ms = TIMEOUT_MS,
+                                                          .command_timeout_ms = TIMEOUT_MS});
+    dlock *locks[] = {lock_of(client, "watchdog", "lock:{a}"), lock_of(slow, "watchdog", BEHIND),
+                      lock_of(client, "watchdog", "lock:{c}")};
+    dlock *held = lock_of(other, "watchdog", "lock:{c}");
+    dlock_hold *hold = acquired(held);
+    struct many many = {.locks = {locks[0], locks[1], locks[2]}};
+    pthread_t thread = thread_start(acquire_in_vain, &many);
+    eventually(server_integer(far, "EXISTS " BEHIND) == 1);
+    server_pause(far);
+    thread_wait(thread);
+    assert_int_equal(many.missing, 2);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    assert_int_equal(stats_of(client).released, 1);
+    assert_int_equal(stats_of(client).unknown, 0);
+    server_resume(far);
+    eventually(server_integer(far, "EXISTS " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (size_t i = 0; i < 3; i++)
+        dlock_close(locks[i]);
+    dlock_close(held);
+    dlock_client_close(slow);
+    dlock_client_close(other);
+    dlock_client_close(client);
+    server_free(far);
+}
+
+/* ---- Many callers ---------------------------------------------------------------------------- */
+
+enum { CALLERS = 8, ROUNDS = 30, ALL = 5 };
+
+struct shared {
+    _Atomic int inside[ALL];
+    _Atomic int overlaps;
+};
+
+struct caller {
+    struct shared *shared;
+    dlock_client *client;
+    dlock *locks[ALL];
+    unsigned seed;
+    pthread_t thread;
+};
+
+/* Locks of its own choice, in an order of its own choice. */
+static void *acquire_some(void *arg)
+{
+    struct caller *caller = arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        dlock *locks[ALL];
+        dlock_hold *holds[ALL];
+        size_t chosen[ALL], count = 0;
+        for (size_t i = 0; i < ALL; i++)
+            if (rand_r(&caller->seed) % 2 == 0)
+                chosen[count++] = i;
+        for (size_t i = 0; i < count; i++) {
+            size_t other = (size_t)rand_r(&caller->seed) % count, at = chosen[i];
+            chosen[i] = chosen[other];
+            chosen[other] = at;
+        }
+        for (size_t i = 0; i < count; i++)
+            locks[i] = caller->locks[chosen[i]];
+        if (count == 0)
+            continue;
+        struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+        must(dlock_acquire_many(locks, count, &want, holds, NULL) == DLOCK_OK);
+        for (size_t i = 0; i < count; i++)
+            if (atomic_fetch_add(&caller->shared->inside[chosen[i]], 1) != 0)
+                atomic_fetch_add(&caller->shared->overlaps, 1);
+        for (size_t i = 0; i < count; i++) {
+            atomic_fetch_sub(&caller->shared->inside[chosen[i]], 1);
+            must(dlock_release(holds[i], NULL) == DLOCK_OK);
+        }
+    }
+    return NULL;
+}
+
+static void callers_in_any_order_do_not_wait_in_a_circle(void **state)
+{
+    static const char *const rungs[] = {"watchdog", "notify", "fair"};
+    (void)state;
+    for (size_t r = 0; r < sizeof rungs / sizeof rungs[0]; r++) {
+        struct shared shared = {0};
+        struct caller callers[CALLERS];
+        for (unsigned i = 0; i < CALLERS; i++) {
+            callers[i] = (struct caller){.shared = &shared, .client = new_client(), .seed = i + 1};
+            for (int j = 0; j < ALL; j++) {
+                char name[32];
+                snprintf(name, sizeof name, "lock:{%d}", j);
+                callers[i].locks[j] = lock_of(callers[i].client, rungs[r], name);
+            }
+            callers[i].thread = thread_start(acquire_some, &callers[i]);
+        }
+        for (int i = 0; i < CALLERS; i++) {
+            thread_wait(callers[i].thread);
+            for (int j = 0; j < ALL; j++)
+                dlock_close(callers[i].locks[j]);
+            dlock_client_close(callers[i].client);
+        }
+        assert_int_equal(shared.overlaps, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(all_are_acquired_in_the_order_of_their_names, empty_server),
+        cmocka_unit_test_setup(one_that_is_held_leaves_none, empty_server),
+        cmocka_unit_test_setup(what_was_acquired_is_released_in_reverse_order, empty_server),
+        cmocka_unit_test_setup(it_waits_for_each, empty_server),
+        cmocka_unit_test_setup(the_time_is_for_all_together, empty_server),
+        cmocka_unit_test_setup(one_that_was_lost_meanwhile_leaves_none, empty_server),
+        cmocka_unit_test_setup(the_reads_come_under_all_locks, empty_server),
+        cmocka_unit_test_setup(a_cancel_ends_it, empty_server),
+        cmocka_unit_test_setup(an_owner_nests_in_all, empty_server),
+        cmocka_unit_test_setup(the_calling_thread_owns_all, empty_server),
+        cmocka_unit_test_setup(what_is_not_valid_is_named, empty_server),
+        cmocka_unit_test_setup(a_rung_that_needs_a_thread, empty_server),
+        cmocka_unit_test_setup(what_cannot_be_released_goes_on_in_the_background, empty_server),
+        cmocka_unit_test_setup(a_server_that_hangs_keeps_no_lock_of_another, empty_server),
+        cmocka_unit_test_setup(callers_in_any_order_do_not_wait_in_a_circle, empty_server),
+    };
+    return cmocka_run_group_tests_name("acquire_many", tests, start_server, stop_server);
+}
