@@ -30,13 +30,14 @@
  *
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told
- * as LOST when the watch of the lock reports it, perhaps after the next grant. An inspection tells
- * a ttl_ms of -1. A reply of more than 1 MiB is not taken, nor is such a line of a watch; after
- * that the lock's keys are read anew. The options connections_max, retry_ms, on_trace and those of
- * hand-off have no effect; replicas_ack and sentinel_password are INVALID. Allow the user to read
- * and write below the path. If all holds were released, dlock_client_close() revokes the lease, and
- * waits for that a second at most. If one was abandoned or not released, it revokes nothing. All
- * keys of the client then stay until the lease ends.
+ * as LOST when the watch of the lock reports it, perhaps after the next grant. If the watch is
+ * silent, it is told within half of the lease's time. An inspection tells a ttl_ms of -1. A reply
+ * of more than 1 MiB is not taken, nor is such a line of a watch; after that the lock's keys are
+ * read anew. The options connections_max, retry_ms, on_trace and those of hand-off have no effect;
+ * replicas_ack and sentinel_password are INVALID. Allow the user to read and write below the path.
+ * If all holds were released, dlock_client_close() revokes the lease, and waits for that a second
+ * at most. If one was abandoned or not released, it revokes nothing. All keys of the client then
+ * stay until the lease ends.
  *
  * STORE.  etcd keeps the history of all keys until it is compacted. By default nobody does that.
  * Each acquire with its release adds some hundred bytes. When the store is full, etcd refuses every
@@ -48,6 +49,11 @@
  * pause grows, up to 60 s. It is never shorter than half of the lease's time. Each question
  * costs the servers a walk over the queue. So options.contenders above a hundred makes each acquire
  * slower.
+ *
+ * LIMITS.  A load balancer in the URL must not send a request twice: the second one may meet a
+ * later holder. With a time to live of 2 s, one frozen member leaves little time to reach another
+ * one. Do not use etcd's feature LeaseCheckpoint with a time to live above 5 min: a new leader may
+ * then cut a renewed lease short.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
  * They begin with the first acquire. It has up to 64 connections for requests, and one or two for

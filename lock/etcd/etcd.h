@@ -80,7 +80,7 @@ struct etcd_queue {
     bool broke;           /* a watch has ended, and no other one has begun since */
     int64_t wanted_ns;    /* CLOCK_MONOTONIC: when a place last needed the watch */
     int64_t again_ns;     /* CLOCK_MONOTONIC: a watch begins no earlier */
-    int64_t looked_ns;    /* CLOCK_MONOTONIC: when all holds were last looked at */
+    int64_t looked_ns;    /* CLOCK_MONOTONIC: when the keys of all holds were last read */
 };
 
 struct etcd {
@@ -106,7 +106,7 @@ struct etcd {
     int64_t login_ns;          /* CLOCK_MONOTONIC: the next login comes no earlier */
     uint64_t revision;         /* of the store, as is known under this lease */
     uint64_t lease;            /* 0: none */
-    uint64_t cluster;          /* whose lease it is */
+    uint64_t cluster;          /* that granted the lease */
     uint64_t ended[ENDED_MAX]; /* leases that may still be there, to be revoked; 0: none */
     bool revoking;             /* the first of them is being revoked */
     struct lease_proof proof;
@@ -141,6 +141,9 @@ struct flight *flight_begin(struct etcd *etcd, const char *what, struct body *bo
                             void (*landed)(struct flight *flight, const struct reply *reply));
 /* With the mutex. It is sent before all that were not sent yet. */
 void flight_first(struct flight *flight);
+/* With the mutex. A URL may name a member that was set up anew: the cluster that it makes has other
+ * data. Its answer counts as none. */
+void flight_check_cluster(struct flight *flight, struct reply *reply);
 /* With the mutex. The member failed: the next one is asked. */
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why);
 /* With the mutex. It answered a linearizable request. */
@@ -174,8 +177,6 @@ bool lease_guards(struct etcd *etcd);
 void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struct reply *reply);
 /* With the mutex. The servers do not take the flight's token. */
 void lease_token_is_bad(struct etcd *etcd, const struct flight *flight, const char *why);
-/* With the mutex. The servers say that the lease is gone. */
-void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why);
 /* With the mutex. It counts no longer, and what the servers may have of it is in the way: it is
  * revoked once the core knows of the end of its holds. */
 void lease_end(struct etcd *etcd, const char *why);

@@ -21,7 +21,7 @@
 #define PATIENCES_PER_LEASE 3
 #define CLOSE_MS 1000     /* for the lease's end, when the client is closed */
 #define HASTE 2           /* a member has this part of the time, if another one may answer */
-#define POLL_MS_MOST 1000 /* some of what is due is by a clock that runs while the machine sleeps */
+#define POLL_MS_MOST 1000 /* some times are on a clock that goes on while the machine sleeps */
 #define LEASE_ASKS 4      /* so many members may be asked for a keep-alive in a time to live */
 #define LEASE_ASK_LEAST_MS 500
 #define KV "/v3/kv/" /* begins the paths of linearizable requests */
@@ -172,7 +172,7 @@ static long patience_ms(const struct etcd *etcd)
                           : (long)ms;
 }
 
-/* Its keep-alives must reach another member in time. */
+/* If a member is silent, the lease's requests must reach another one in time. */
 static long lease_patience_ms(const struct etcd *etcd)
 {
     int64_t ms = patience_ms(etcd);
@@ -370,8 +370,7 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
         flight->etcd->base.identity.text[0] = '\0';
 }
 
-/* A URL may name a member that was set up anew: the cluster that it makes has other data. */
-static void check_cluster(struct flight *flight, struct reply *reply)
+void flight_check_cluster(struct flight *flight, struct reply *reply)
 {
     const struct etcd *etcd = flight->etcd;
     if (reply->outcome != ANSWERED || etcd->lease == 0 || flight->lease != etcd->lease ||
@@ -419,10 +418,10 @@ static void land(struct flight *flight, CURLcode code)
         reply.outcome = REFUSED;
     if (reply.outcome == REFUSED && flight->no_token) /* it expired after this was begun */
         reply.outcome = TOKEN_BAD;
-    check_cluster(flight, &reply);
+    flight_check_cluster(flight, &reply);
     check_revision(flight, &reply);
     const bool is_too_many = reply.busy || flight->is_local;
-    if (is_too_many && flight->line != NULL) /* a watch waits alone */
+    if (is_too_many && flight->line != NULL) /* only this watch waits */
         snprintf(etcd->base.trouble, sizeof etcd->base.trouble, "%s", reply.why);
     else if (is_too_many)
         is_too_much(etcd, reply.why);
@@ -430,8 +429,9 @@ static void land(struct flight *flight, CURLcode code)
         etcd_move(etcd, flight->moves, reply.why);
     if (reply.outcome == TOKEN_BAD)
         lease_token_is_bad(etcd, flight, reply.why);
-    if (reply.outcome == LEASE_GONE)
-        lease_is_gone(etcd, flight->lease, reply.why);
+    /* A member of another cluster says so, too: a keep-alive's answer tells which one it is of. */
+    if (reply.outcome == LEASE_GONE && flight->lease == etcd->lease && !etcd->asking)
+        etcd->beat_now = true;
     if (request != NULL) {
         request->in_flight--;
         if (reply.outcome == UNDELIVERED || reply.outcome == TOKEN_BAD ||
@@ -601,7 +601,7 @@ bool etcd_start(struct session *session)
         etcd->multi = curl_multi_init();
     if (etcd->multi == NULL)
         return false;
-    /* If no descriptor is left, libcurl makes one that nobody can wake. */
+    /* If no descriptor is left, libcurl makes a handle that no thread can wake. */
     if (!etcd->runs && curl_multi_wakeup(etcd->multi) != CURLM_OK) {
         curl_multi_cleanup(etcd->multi);
         etcd->multi = NULL;

@@ -30,27 +30,16 @@ void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struc
         session_counts(&etcd->base, etcd->proof.counts_ns);
 }
 
-void lease_is_gone(struct etcd *etcd, uint64_t lease, const char *why)
-{
-    if (lease == 0 || lease != etcd->lease)
-        return;
-    etcd->lease = etcd->guard = 0;
-    etcd->base.connected = false;
-    session_tell(&etcd->base, true, why);
-    session_expired(&etcd->base);
-    session_look(&etcd->base);
-}
-
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
-/* Whether the request cannot go on without the own key; see let_go() for what leaves. */
+/* Whether the request needs the own key. A LET_GO does without it, if need be: see let_go(). */
 static bool needs_own_key(const struct request *request)
 {
     return request->what == ACQUIRE && !request->first && !request_nests(request);
 }
 
-/* Nobody is let in, as it is, or nobody who needs the own key: those who wait are told why, and
- * those who come before the client asks again. A look at a hold goes on: nobody would repeat it. */
+/* The servers refuse the lease, or only the own key. Requests that need it are answered with the
+ * reason, until the client asks again. A look at a hold goes on: nobody would repeat it. */
 static void refuse(struct etcd *etcd, const char *why, bool own_key)
 {
     struct session *session = &etcd->base;
@@ -254,10 +243,16 @@ struct flight *lease_revoke(struct etcd *etcd, uint64_t lease)
 void lease_end(struct etcd *etcd, const char *why)
 {
     size_t count = 0;
+    if (etcd->lease == 0)
+        return;
     while (count < ENDED_MAX - 1 && etcd->ended[count] != 0)
         count++;
     etcd->ended[count] = etcd->lease;
-    lease_is_gone(etcd, etcd->lease, why);
+    etcd->lease = etcd->guard = 0;
+    etcd->base.connected = false;
+    session_tell(&etcd->base, true, why);
+    session_expired(&etcd->base);
+    session_look(&etcd->base);
 }
 
 /* A hold that was granted just now may not be known to the core yet: it must not be valid when its

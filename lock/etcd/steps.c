@@ -504,8 +504,8 @@ static void let_go(struct request *request, struct etcd_place *place)
     }
     if (place->base.doubtful && etcd->guard == place->guard)
         etcd->guard = 0; /* or it could still be created, perhaps once more */
-    /* Servers whose store is full refuse the own key, and delete: what is there must not be in the
-     * way of others. */
+    /* Servers whose store is full refuse the own key, and carry out deletes. A key that exists must
+     * not be in front of others. */
     if (!place->base.doubtful || lease_guards(etcd) || etcd->own_refused)
         delete_own(request, place);
 }

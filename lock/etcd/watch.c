@@ -192,6 +192,7 @@ static void take_line(struct flight *flight, const char *text, size_t size)
 {
     struct reply reply;
     reply_read(&reply, 200, text, size);
+    flight_check_cluster(flight, &reply);
     if (reply.outcome == TOKEN_BAD)
         lease_token_is_bad(flight->etcd, flight, reply.why);
     else if (reply.outcome == UNANSWERED)

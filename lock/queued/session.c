@@ -241,7 +241,7 @@ void session_node_is_gone(struct queue *queue, const char *node, uint64_t number
         } else if (strcmp(place->node, node) == 0 && place->number < number && place->holds &&
                    !place->leaving && !place->lost) {
             place_lose(queue, place);
-            session_look(queue->session); /* unless the core watches it already: told again soon */
+            session_look(queue->session); /* the core may not watch it yet: it is told again soon */
         }
     }
 }

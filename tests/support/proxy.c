@@ -52,6 +52,7 @@ struct proxy {
     size_t request_count;
     size_t connections;
     bool pending; /* a plan waits for its request */
+    bool each;    /* and then for the next one */
     bool done;
     bool stop;
     enum proxy_act act;
@@ -163,7 +164,7 @@ static bool stopped(struct proxy *proxy, struct wire *wire, const char *bytes, s
 {
     if (!proxy->pending || memmem(bytes, size, proxy->text, strlen(proxy->text)) == NULL)
         return false;
-    proxy->pending = false;
+    proxy->pending = proxy->each;
     if (proxy->act > PROXY_HOLD_REQUEST) {
         wire->planned = true;
         return false;
@@ -171,6 +172,10 @@ static bool stopped(struct proxy *proxy, struct wire *wire, const char *bytes, s
     proxy->done = true;
     if (proxy->act == PROXY_CUT_REQUEST) {
         wire_cut(wire);
+        return true;
+    }
+    if (proxy->act == PROXY_ANSWER) {
+        forward(wire->client, proxy->bytes, proxy->size);
         return true;
     }
     keep(&wire->request, bytes, size);
@@ -362,8 +367,8 @@ const char *proxy_url(const struct proxy *proxy)
     return proxy->url;
 }
 
-void proxy_plan(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
-                size_t size)
+static void plan(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
+                 size_t size, bool each)
 {
     pthread_mutex_lock(&proxy->mutex);
     free(proxy->text);
@@ -376,8 +381,21 @@ void proxy_plan(struct proxy *proxy, enum proxy_act act, const char *text, const
         memcpy(proxy->bytes, bytes, size);
     proxy->size = size;
     proxy->pending = true;
+    proxy->each = each;
     proxy->done = false;
     pthread_mutex_unlock(&proxy->mutex);
+}
+
+void proxy_plan(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
+                size_t size)
+{
+    plan(proxy, act, text, bytes, size, false);
+}
+
+void proxy_plan_each(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
+                     size_t size)
+{
+    plan(proxy, act, text, bytes, size, true);
 }
 
 bool proxy_done(struct proxy *proxy)

@@ -17,6 +17,7 @@ struct proxy;
  */
 enum proxy_act {
     PROXY_CUT_REQUEST,   /* not forwarded; the connection is cut */
+    PROXY_ANSWER,        /* not forwarded; the bytes are its reply */
     PROXY_DELAY_REQUEST, /* kept until proxy_let_go; the client's side is cut */
     PROXY_HOLD_REQUEST,  /* kept until proxy_let_go, with later bytes; the client may time out */
     PROXY_CUT_REPLY,     /* forwarded and carried out; cut instead of the reply */
@@ -32,9 +33,12 @@ void proxy_free(struct proxy *proxy);
 const char *proxy_url(const struct proxy *proxy);
 
 /* Plans an act, once, for the next request that contains `text`. A new plan replaces the old one.
- * bytes: for PROXY_REPLACE_REPLY; copied. */
+ * bytes: for PROXY_ANSWER and PROXY_REPLACE_REPLY; copied. */
 void proxy_plan(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
                 size_t size);
+/* The same for each such request, until the next plan. */
+void proxy_plan_each(struct proxy *proxy, enum proxy_act act, const char *text, const void *bytes,
+                     size_t size);
 /* Whether the plan was carried out. What it keeps is kept from then on. */
 bool proxy_done(struct proxy *proxy);
 /* Lets kept requests and replies go on. If the client has closed its side, the request was carried
