@@ -164,12 +164,15 @@ class Cluster:
         """The leader is about to be stopped."""
         self.frozen[member] = member.leases_expired()
 
+    def leads(self, member):
+        """It does, and what it ends from now on is its own affair."""
+        self.frozen.pop(member, None)
+
     def have_revoked(self):
-        """Whether a leader that was stopped has ended leases since it goes on, and leads no longer. Its successor may have
-        renewed them: releases before 3.4.31 and 3.5.13 do that, etcd#15247."""
-        leader = self.leader()
-        return any(member is not leader and before is not None and (member.leases_expired() or 0) > before
-                   for member, before in self.frozen.items())
+        """Whether a leader that was stopped has ended leases since then, and has not led again. Its successor may have
+        renewed them: releases before 3.4.31 and 3.5.13 do that, etcd#15247. They are forgotten."""
+        frozen, self.frozen = self.frozen, {}
+        return any(before is not None and (member.leases_expired() or 0) > before for member, before in frozen.items())
 
     def depose(self):
         """Another member becomes the leader."""

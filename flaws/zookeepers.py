@@ -138,6 +138,9 @@ class Ensemble:
     def freezes(self, node):
         """See etcds.py."""
 
+    def leads(self, node):
+        """See etcds.py."""
+
     def have_revoked(self):
         """See etcds.py. That of ZooKeeper is not known to happen."""
         return False

@@ -138,6 +138,7 @@ class Round:
             member = leader if self.draw.random() < 0.5 else self.draw.choice(others)
             self.befall([Loss(self.ensemble, member, self.draw.choice(KINDS))], LASTS_S, leader)
         now = self.well()
+        self.ensemble.leads(now)
         self.tell(f"all servers are well, server {now.number} leads")
         self.leader_changed |= now is not leader
 
