@@ -50,8 +50,9 @@
  * costs the servers a walk over the queue. So options.contenders above a hundred makes each acquire
  * slower.
  *
- * LIMITS.  A load balancer in the URL must not send a request twice: the second one may meet a
- * later holder. With a time to live of 2 s, one frozen member leaves little time to reach another
+ * LIMITS.  Name no server that is not in the cluster: a client that begins there takes its cluster
+ * for its own. A load balancer in the URL must not send a request twice: the second one may meet a
+ * later holder. The key of each hold is read twice in a lease, besides the keep-alives. With a time to live of 2 s, one frozen member leaves little time to reach another
  * one. Do not use etcd's feature LeaseCheckpoint with a time to live above 5 min: a new leader may
  * then cut a renewed lease short.
  *

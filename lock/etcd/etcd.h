@@ -107,6 +107,7 @@ struct etcd {
     uint64_t revision;         /* of the store, as is known under this lease */
     uint64_t lease;            /* 0: none */
     uint64_t cluster;          /* that granted the lease */
+    unsigned strangers;        /* a bit for each member of another one, since its own answered */
     uint64_t ended[ENDED_MAX]; /* leases that may still be there, to be revoked; 0: none */
     bool revoking;             /* the first of them is being revoked */
     struct lease_proof proof;

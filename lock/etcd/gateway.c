@@ -185,7 +185,8 @@ static long time_limit_ms(const struct flight *flight)
 {
     if (flight->line != NULL)
         return 0;
-    return flight->request != NULL ? patience_ms(flight->etcd) : lease_patience_ms(flight->etcd);
+    const bool is_slow = flight->request != NULL || strcmp(flight->what, LOGIN) == 0;
+    return is_slow ? patience_ms(flight->etcd) : lease_patience_ms(flight->etcd);
 }
 
 static long connect_ms(const struct etcd *etcd)
@@ -372,12 +373,23 @@ static void read_reply(struct flight *flight, CURLcode code, struct reply *reply
 
 void flight_check_cluster(struct flight *flight, struct reply *reply)
 {
-    const struct etcd *etcd = flight->etcd;
+    struct etcd *etcd = flight->etcd;
     if (reply->outcome != ANSWERED || etcd->lease == 0 || flight->lease != etcd->lease ||
-        reply->cluster == 0 || reply->cluster == etcd->cluster)
+        reply->cluster == 0 || etcd->cluster == 0 || reply->cluster == etcd->cluster)
         return;
     reply_free(reply);
     not_answered(flight, "it is a member of another cluster", reply);
+    etcd->strangers |= 1U << flight->member;
+}
+
+/* Most members are of another cluster: its data were restored, perhaps. That is the client's own
+ * from now on. Until then its holds live as long as is proven. */
+static void leave_cluster(struct etcd *etcd)
+{
+    const size_t count = (size_t)__builtin_popcount(etcd->strangers);
+    if (etcd->lease != 0 && 2 * count > etcd->url.endpoint_count &&
+        session_valid_until(&etcd->base) <= boot_ns())
+        lease_end(etcd, "the servers are of another cluster");
 }
 
 /* Later answers tell of no earlier revision, unless the servers were restored from a copy of their
@@ -427,6 +439,7 @@ static void land(struct flight *flight, CURLcode code)
         is_too_much(etcd, reply.why);
     else if (reply.outcome == UNANSWERED || reply.outcome == UNDELIVERED)
         etcd_move(etcd, flight->moves, reply.why);
+    leave_cluster(etcd);
     if (reply.outcome == TOKEN_BAD)
         lease_token_is_bad(etcd, flight, reply.why);
     /* A member of another cluster says so, too: a keep-alive's answer tells which one it is of. */
@@ -477,6 +490,7 @@ void etcd_is_back(struct etcd *etcd)
 {
     struct session *session = &etcd->base;
     etcd->failures = 0;
+    etcd->strangers = 0;
     etcd->patient = false;
     if (!etcd->own_refused)
         session->refused = false;

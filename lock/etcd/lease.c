@@ -79,6 +79,8 @@ static bool has_landed(struct etcd *etcd, const struct reply *reply)
 {
     etcd->asking = false;
     session_look(&etcd->base);
+    if (reply->outcome == REFUSED) /* others may not */
+        etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
     if (reply->outcome == REFUSED)
         refuse(etcd, reply->why, false);
     else if (reply->outcome != ANSWERED)
@@ -286,6 +288,8 @@ static void is_guarded(struct flight *flight, const struct reply *reply)
     etcd->own_refused = reply->outcome == REFUSED;
     if (etcd->own_refused)
         refuse(etcd, reply->why, true);
+    if (reply->outcome == LEASE_GONE) /* a keep-alive tells whether it is so */
+        etcd->again_ns = max_ns(etcd->again_ns, mono_ns() + AGAIN_NS);
     if (reply->outcome != ANSWERED || flight->lease != etcd->lease)
         return;
     etcd->guard = reply->revision;

@@ -55,10 +55,11 @@
  * between, so leave the process room below its limit. Give no observers that are attached to
  * followers (observerMasterPort, since 3.6): holds could be counted valid for too long. While a
  * server leaves a request unanswered for command_timeout_ms, new acquires send nothing. They end
- * UNREACHABLE, unless it answers in time. The client
- * watches a node for each hold, and for each waiter up to options.contenders for a lock. After a
- * reconnect one request has the paths of all these nodes. If it is larger than the servers'
- * jute.maxbuffer, 1 MiB by default, the session is given up, and its holds are lost.
+ * UNREACHABLE, unless it answers in time. A queue has about two thousand million numbers. When they
+ * are used up, acquires answer BUSY for a moment, until it begins anew. The client watches a node
+ * for each hold, and for each waiter up to options.contenders for a lock. After a reconnect one
+ * request has the paths of all these nodes. If it is larger than the servers' jute.maxbuffer, 1 MiB
+ * by default, the session is given up, and its holds are lost.
  *
  * WAITERS.  A waiter is woken when the one before it in the queue is gone. If no wake-up comes, it
  * asks again after half of the session's time-out. If the client has 32 waiters or more on one

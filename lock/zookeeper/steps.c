@@ -140,6 +140,12 @@ static void has_no_memory(struct request *request)
                                      "out of memory"));
 }
 
+static bool was_late(const struct request *request)
+{
+    const int64_t limit_ms = request->queue->session->client->options.command_timeout_ms;
+    return request->launched_ns <= boot_ns() - limit_ms * NS_PER_MS;
+}
+
 /* The place that the request leaves; NULL: none. */
 static struct zk_place *left_by(const struct request *request)
 {
@@ -150,11 +156,13 @@ static struct zk_place *left_by(const struct request *request)
 static void note_sent(struct request *request, int rc)
 {
     struct zk_place *left = left_by(request);
+    if (rc == ZMARSHALLINGERROR && left != NULL)
+        left->leave = NULL; /* nobody may ever be told of its end */
     if (rc == ZMARSHALLINGERROR)
         has_no_memory(request);
     if (rc != ZOK)
         return;
-    if (left != NULL)
+    if (left != NULL && request_is_wanted(request))
         left->leave = request;
     request->in_flight++;
     request->sent = true;
@@ -190,6 +198,8 @@ static struct request *landed(const void *data, int rc, bool write)
     struct zk_place *left = left_by(request);
     if (left != NULL && left->leave == request && request->in_flight == 0)
         left->leave = NULL;
+    if (was_late(request)) /* acquires may wait for that */
+        session_look(&zk->base);
     if (!zk_is_no_answer(rc))
         zk_heard(zk, request->sent_ns, write && rc == ZOK);
     return request;
@@ -765,10 +775,9 @@ static void create_and_list(struct request *request, struct place *place)
  * caller, and would be work for a server that goes on. */
 static bool hangs(const struct session *session)
 {
-    const int64_t late_ns = boot_ns() - session->client->options.command_timeout_ms * NS_PER_MS;
     const struct request *request;
     TAILQ_FOREACH(request, &session->requests, of_session) /* the oldest are the first */
-        if (request->in_flight > 0 && request->launched_ns <= late_ns)
+        if (request->in_flight > 0 && was_late(request))
             return true;
     return false;
 }

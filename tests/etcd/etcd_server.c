@@ -252,6 +252,14 @@ void etcd_server_forget(struct etcd_server *server)
     etcd_server_restart(server);
 }
 
+void etcd_server_replace(struct etcd_server *server)
+{
+    etcd_server_kill(server);
+    remove_all(server, "data");
+    server->peer_port = free_port();
+    etcd_server_restart(server);
+}
+
 static void copy(const struct etcd_server *server, const char *from, const char *to)
 {
     char paths[2][96];

@@ -23,6 +23,8 @@ void etcd_server_kill(struct etcd_server *server);
 void etcd_server_restart(struct etcd_server *server);
 /* The same, without the data. */
 void etcd_server_forget(struct etcd_server *server);
+/* The same, as the member of another cluster. */
+void etcd_server_replace(struct etcd_server *server);
 /* Copies its data; or begins again with the copy, as an operator does from a backup. */
 void etcd_server_save(struct etcd_server *server);
 void etcd_server_restore(struct etcd_server *server);

@@ -373,6 +373,24 @@ static void it_does_not_know_the_lease(void **state)
     stranger_end(&stranger);
 }
 
+/* All members of the URL are of another cluster from then on, as after a restore. */
+static void another_cluster_takes_its_place(void **state)
+{
+    (void)state;
+    struct etcd_server *server = etcd_server_start(NULL);
+    dlock_client *client =
+        client_at(etcd_server_url(server), (struct dlock_options){.ttl_ms = 2000});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    etcd_server_replace(server);
+    eventually(!dlock_valid(hold));
+    assert_status(dlock_release(hold, NULL), LOST);
+    hold = acquired(lock);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    etcd_server_free(server);
+}
+
 static size_t member_of(dlock_client *client)
 {
     pthread_mutex_lock(&inside(client)->base.mutex);
@@ -547,6 +565,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_member_of_another_cluster),
         cmocka_unit_test(it_does_not_know_the_lease),
         cmocka_unit_test(a_watch_of_another_cluster),
+        cmocka_unit_test(another_cluster_takes_its_place),
         cmocka_unit_test(full_after_a_create),
         cmocka_unit_test(full_before_a_create),
         cmocka_unit_test(full_while_a_hold_is_extended),

@@ -830,6 +830,9 @@ OF_ENSEMBLES = [
     ("an ensemble's epoch is that of Redis", EPOCH,
      'snprintf(epoch.engine, sizeof epoch.engine, "%s", rung->engine);', 'snprintf(epoch.engine, sizeof epoch.engine, "redis");',
      "service_zookeeper", "test_a_switch_raises_the_epoch"),
+    ("a cluster that was replaced is never left", "lock/etcd/gateway.c",
+     "2 * count > etcd->url.endpoint_count &&", "2 * count > etcd->url.endpoint_count && count > 99 &&",
+     "etcd_starved", "another_cluster_takes_its_place"),
 ]
 
 OF_SENTINEL = [
