@@ -52,9 +52,11 @@
  *
  * LIMITS.  Name no server that is not in the cluster: a client that begins there takes its cluster
  * for its own. A load balancer in the URL must not send a request twice: the second one may meet a
- * later holder. The key of each hold is read twice in a lease, besides the keep-alives. With a time to live of 2 s, one frozen member leaves little time to reach another
- * one. Do not use etcd's feature LeaseCheckpoint with a time to live above 5 min: a new leader may
- * then cut a renewed lease short.
+ * later holder. The key of each hold is read twice in a lease, besides the keep-alives. With a time
+ * to live of 2 s, one frozen member leaves little time to reach another one. Before etcd 3.4.31 and
+ * 3.5.13, a leader that was frozen may revoke leases that its successor has renewed. Do not use
+ * etcd's feature LeaseCheckpoint with a time to live above 5 min: a new leader may then cut a
+ * renewed lease short.
  *
  * THREADS, CONNECTIONS.  A client has two threads more: one for etcd, and one that keeps the time.
  * They begin with the first acquire. It has up to 64 connections for requests, and one or two for

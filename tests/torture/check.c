@@ -443,6 +443,8 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
 {
     int64_t calm_ns = atomic_load(&world->calm_ns);
     int64_t bound_ns = bound_ms(plan) * NS_A_MS;
+    if (call->what == WHAT_CLOSE)
+        return call->begin_ns + bound_ns + plan->close_ms * NS_A_MS;
     if (!acquires(call))
         return call->begin_ns + bound_ns;
     int64_t latest = call->begin_ns + call->wait_ms * NS_A_MS + bound_ns;

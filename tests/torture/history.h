@@ -127,6 +127,7 @@ struct plan {
     int64_t ttl_ms[PROCESSES_MAX]; /* per process */
     bool own_loop[PROCESSES_MAX];
     int64_t command_ms, connect_ms, retry_ms, grant_ms;
+    int64_t close_ms; /* that a client's end may take besides the bound, as its header says */
     size_t contenders, handoff_max, connections_max;
     int weights[OP_COUNT];
     uint64_t owners; /* number of owner names per process */

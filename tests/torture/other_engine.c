@@ -283,6 +283,7 @@ static void draw(struct run *run, uint64_t seed)
     plan->fault_count = 0;
     plan->riding = plan->shared = plan->brief = 0; /* a client has one time to live */
     plan->command_ms = plan->connect_ms = ANSWER_MS;
+    plan->close_ms = other->close_ms;
     run->random = seed;
     int64_t unit_ms = on_ensemble() ? other->ensemble_ttl_unit_ms : other->ttl_unit_ms;
     int64_t longer = on_ensemble() && !plan->long_ttl && chance(&run->random, 50) ? 3 : 1;

@@ -18,6 +18,7 @@ struct other_engine {
     int64_t ttl_unit_ms; /* times to live are its multiples */
     int64_t ensemble_ttl_unit_ms;
     const char *request_text; /* a request about a lock contains it; brief */
+    int64_t close_ms;         /* that a client's end may take besides the bound */
 };
 
 /* main(): PROGRAM [FIRST-SEED [HISTORIES]], or PROGRAM --members PORT,PORT,PORT SEED for a history

@@ -44,6 +44,7 @@ int main(int argc, char **argv)
                                                .url = url,
                                                .ttl_unit_ms = 1,
                                                .ensemble_ttl_unit_ms = 3 * ENSEMBLE_TICK_MS,
-                                               .request_text = "/dlock/"};
+                                               .request_text = "/dlock/",
+                                               .close_ms = 5000};
     return torture_engine(&engine, argc, argv);
 }
