@@ -89,7 +89,6 @@ class Cluster:
         ports = free_ports(9)
         self.nodes = [Member(self, i + 1, ports[3 * i:3 * i + 3], election_ms[i]) for i in range(3)]
         self.gates, self.links = {}, []  # between two members; to a member
-        self.frozen = {}  # leaders that were stopped -> how many leases they had ended
 
     def gate(self, one, other):
         return self.gates.setdefault(frozenset((one, other)), self.new_gate())
@@ -159,20 +158,6 @@ class Cluster:
     def have_diverged(self):
         """Whether the members keep other data; see zookeepers.py. That of etcd is not known to happen."""
         return False
-
-    def freezes(self, member):
-        """The leader is about to be stopped."""
-        self.frozen[member] = member.leases_expired()
-
-    def leads(self, member):
-        """It does, and what it ends from now on is its own affair."""
-        self.frozen.pop(member, None)
-
-    def have_revoked(self):
-        """Whether a leader that was stopped has ended leases since then, and has not led again. Its successor may have
-        renewed them: releases before 3.4.31 and 3.5.13 do that, etcd#15247. They are forgotten."""
-        frozen, self.frozen = self.frozen, {}
-        return any(before is not None and (member.leases_expired() or 0) > before for member, before in frozen.items())
 
     def depose(self):
         """Another member becomes the leader."""

@@ -67,6 +67,10 @@ class Node:
     def signal(self, number):
         self.process.send_signal(number)
 
+    def leases_expired(self):
+        """See etcds.py: it has none."""
+        return None
+
     def kill(self):
         self.process.kill()
         self.process.wait()
@@ -134,16 +138,6 @@ class Ensemble:
             first, again = ([node.contents() for node in self.nodes] for _ in range(2))
             return first if first == again and all(first) and len({one[0] for one in first}) == 1 else None
         return len({one[1] for one in wait_until(settled, "nodes that have carried out the same changes")}) > 1
-
-    def freezes(self, node):
-        """See etcds.py."""
-
-    def leads(self, node):
-        """See etcds.py."""
-
-    def have_revoked(self):
-        """See etcds.py. That of ZooKeeper is not known to happen."""
-        return False
 
     def depose(self):
         """Another node becomes the leader. The old one is cut off until then, since it cannot be asked; or for some

@@ -79,12 +79,12 @@ static bool has_landed(struct etcd *etcd, const struct reply *reply)
 {
     etcd->asking = false;
     session_look(&etcd->base);
-    if (reply->outcome == REFUSED) /* others may not */
-        etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
-    if (reply->outcome == REFUSED)
+    if (reply->outcome == REFUSED) {
         refuse(etcd, reply->why, false);
-    else if (reply->outcome != ANSWERED)
+        etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count; /* others may not */
+    } else if (reply->outcome != ANSWERED) {
         beat_again(etcd);
+    }
     return reply->outcome == ANSWERED;
 }
 

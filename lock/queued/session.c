@@ -318,8 +318,7 @@ void session_tell(struct session *session, bool outage, const char *why)
 
 /* ---- What is due ----------------------------------------------------------------------------- */
 
-/* The call's own time may be over just behind the send: that says nothing of the servers. */
-static bool has_waited(const struct request *request)
+bool request_is_late(const struct request *request)
 {
     const int64_t limit_ms = request->queue->session->client->options.command_timeout_ms;
     return boot_ns() - request->launched_ns >= limit_ms * NS_PER_MS;
@@ -336,7 +335,7 @@ static void end_request(struct request *request)
         return;
     }
     if (request->sent) {
-        if (request->in_flight > 0 && has_waited(request))
+        if (request->in_flight > 0 && request_is_late(request))
             session_tell(session, true, "a request was not answered in time");
         if (request->exchange != NULL && request->what == ACQUIRE)
             request->exchange->unresolved = true;

@@ -164,6 +164,9 @@ static inline bool request_nests(const struct request *request)
 }
 /* With the mutex. Its answer, with the sentence of dlock_error(); it may be gone by the return. */
 void request_answer(struct request *request, dlock_status status);
+/* With the mutex. What was sent last has had the time of a command. (The call's own may be over
+ * sooner: that says nothing of the servers.) */
+bool request_is_late(const struct request *request);
 /* With the mutex. Nobody asks for it, and nothing of it is under way: frees it. */
 void request_settle(struct request *request);
 

@@ -140,12 +140,6 @@ static void has_no_memory(struct request *request)
                                      "out of memory"));
 }
 
-static bool was_late(const struct request *request)
-{
-    const int64_t limit_ms = request->queue->session->client->options.command_timeout_ms;
-    return request->launched_ns <= boot_ns() - limit_ms * NS_PER_MS;
-}
-
 /* The place that the request leaves; NULL: none. */
 static struct zk_place *left_by(const struct request *request)
 {
@@ -198,7 +192,7 @@ static struct request *landed(const void *data, int rc, bool write)
     struct zk_place *left = left_by(request);
     if (left != NULL && left->leave == request && request->in_flight == 0)
         left->leave = NULL;
-    if (was_late(request)) /* acquires may wait for that */
+    if (request_is_late(request)) /* acquires may wait for that */
         session_look(&zk->base);
     if (!zk_is_no_answer(rc))
         zk_heard(zk, request->sent_ns, write && rc == ZOK);
@@ -777,7 +771,7 @@ static bool hangs(const struct session *session)
 {
     const struct request *request;
     TAILQ_FOREACH(request, &session->requests, of_session) /* the oldest are the first */
-        if (request->in_flight > 0 && was_late(request))
+        if (request->in_flight > 0 && request_is_late(request))
             return true;
     return false;
 }

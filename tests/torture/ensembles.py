@@ -80,6 +80,7 @@ class Round:
         self.calm = not settings.always and self.draw.randrange(CALM) == 0
         self.faults, self.counts = collections.Counter(), collections.Counter()
         self.leader_changed = self.diverged = self.revoked = False
+        self.frozen = {}  # leaders that were stopped and have not led since -> how many leases they had ended
         self.broken = ""  # why the servers were not well again
         self.programs = {}
 
@@ -111,7 +112,7 @@ class Round:
             role = "the leader" if loss.member is leader else "a follower"
             self.tell(f"FAULT server {loss.member.number}, {role}, is {loss.kind}")
             if loss.member is leader and loss.kind == "stopped":
-                self.ensemble.freezes(leader)
+                self.frozen[leader] = leader.leases_expired()
             loss.begin()
         pause(self.draw, lasts_s)
         for loss in losses:
@@ -138,7 +139,7 @@ class Round:
             member = leader if self.draw.random() < 0.5 else self.draw.choice(others)
             self.befall([Loss(self.ensemble, member, self.draw.choice(KINDS))], LASTS_S, leader)
         now = self.well()
-        self.ensemble.leads(now)
+        self.frozen.pop(now, None)  # what it ends from now on is its own affair
         self.tell(f"all servers are well, server {now.number} leads")
         self.leader_changed |= now is not leader
 
@@ -153,13 +154,18 @@ class Round:
                 with contextlib.suppress(OSError):  # it has died: its end is judged
                     program.stdin.close()
             wait_until(self.over, "the end of the histories", HISTORY_S)
-            self.diverged, self.revoked = self.ensemble.have_diverged(), self.ensemble.have_revoked()
+            self.diverged, self.revoked = self.ensemble.have_diverged(), self.have_revoked()
         except Inconclusive as error:
             self.broken = str(error)
         finally:
             for program in self.programs.values():
                 program.kill()
                 program.wait()
+
+    def have_revoked(self):
+        """Whether one of these has ended leases since. Its successor may have renewed them: releases of etcd before 3.4.31
+        and 3.5.13 do that, etcd#15247."""
+        return any(before is not None and (leader.leases_expired() or 0) > before for leader, before in self.frozen.items())
 
     def over(self):
         return all(program.poll() is not None for program in self.programs.values())
