@@ -239,6 +239,8 @@ static enum reason reason_of(const char *text)
         return REASON_KEY_REUSED;
     if (strcmp(text, "stale-token") == 0 || strcmp(text, "stale-epoch") == 0)
         return REASON_STALE_TOKEN;
+    if (strcmp(text, "lock-busy") == 0 || strcmp(text, "not-admitted") == 0)
+        return REASON_TRY_AGAIN;
     return REASON_OTHER;
 }
 

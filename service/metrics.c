@@ -325,8 +325,11 @@ char *metrics_print(const struct metrics_now *now)
     if (out == NULL)
         return NULL;
     metrics_print_head(out, "inventoryd_info", "gauge", "The version and the current settings.");
-    fprintf(out, "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\"} 1\n",
-            now->version, now->instance, now->rung, now->write);
+    fprintf(out,
+            "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\","
+            "on_conflict=\"%s\",local_first=\"%s\"} 1\n",
+            now->version, now->instance, now->rung, now->write, now->on_conflict,
+            now->local_first ? "on" : "off");
     metrics_print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
     metrics_print_results(out, "inventory_guarded_reads_total",
                           "With --guard-reads: reads by how they ended.", "read", reads);

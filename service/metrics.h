@@ -42,6 +42,8 @@ struct metrics_now {
     const char *instance;
     const char *rung;
     const char *write;
+    const char *on_conflict;
+    bool local_first;
     size_t queue_depth;
     size_t queue_max;
     long in_flight;

@@ -45,6 +45,7 @@
     X(DEADLINE, "refused", "deadline")                                                             \
     X(DRAINING, "refused", "draining")                                                             \
     X(CLIENT_CLOSED, "refused", "client-closed")                                                   \
+    X(LOCK_BUSY, "refused", "lock-busy")                                                           \
     X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
     X(LOCK_LOST, "refused", "lock-lost")                                                           \
     X(STALE_TOKEN, "refused", "stale-token")                                                       \

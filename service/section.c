@@ -5,6 +5,7 @@
 #include "section.h"
 
 #include "../lock/clock.h"
+#include "conflict.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,7 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
     switch (status) {
     case DLOCK_BUSY:
     case DLOCK_TIMED_OUT:
-        section_end(sale, SALE_LOCK_TIMEOUT, error);
+        conflict_end(env, sale, error);
         break;
     case DLOCK_CANCELLED:
         if (!section_end_by_outage(env, sale, (enum server_role)atomic_load(&sale->patience->role)))

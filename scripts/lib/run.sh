@@ -16,6 +16,7 @@ RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_RESPONSE_MS=            # how long JMeter waits for an answer, unless the user says it; "": as the plan does
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
+RUN_POLICY=                 # members of PUT /lock that set a policy, as in ,"on_conflict":"fail"; "": as the shop is set
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
@@ -159,7 +160,7 @@ look_at_last_folder() {
 # switch_instance NAME=HOST:PORT RUNG WRITE RUN: sales in flight finish first.
 switch_instance() {
     ask PUT "http://${1#*=}/lock" \
-        "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"}" >/dev/null
+        "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"$RUN_POLICY}" >/dev/null
 }
 
 # answer_s CONFIG: how long a switch may take: it waits for the sales in flight.
@@ -210,6 +211,8 @@ clients_clock() {
 # themselves.
 write_run_json() {
     local requests restocked=false
+    local setting
+    setting=$(ask GET "http://${RUN_INSTANCES[0]#*=}/lock") || setting='{}' # it may have been killed
     requests=$(run_requests)
     [[ -n $requests ]] || requests=$(jmeter_sales "$RUN_FOLDER/sale.jtl")
     [[ $(run_property restock_every 0) == 0 ]] || restocked=true
@@ -217,8 +220,11 @@ write_run_json() {
             --arg fault "$3" --argjson items "$4" --arg instances "${RUN_INSTANCES[*]%%=*}" \
             --argjson requests "$requests" --argjson quantity "$(run_property quantity 1)" \
             --arg scenario "$(basename "$RUN_SCENARIO" .properties)" --arg expect "$RUN_EXPECT" \
+            --argjson setting "$setting" --argjson retries "$(run_property retries 0)" \
             --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
             '{run: $run, rung: $rung, write: $write, fault: $fault,
+              on_conflict: ($setting.on_conflict // "wait"), local_first: ($setting.local_first // false),
+              retries: $retries,
               instances: ($instances | split(" ")),
               workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,
               keys: .keys, guard: "lock", items: $items, requests: $requests,
