@@ -26,7 +26,7 @@ static const struct cell {
 } cells[] = {
 #define CELL(rung, write, fault, instances, stock, results, why)                                   \
     {rung, write, fault, instances, stock, results, why},
-#define POLICY(on_conflict, buyers, results, why)
+#define POLICY(on_conflict, write, buyers, results, why)
 #include "expected.def"
 #undef CELL
 #undef POLICY
@@ -34,12 +34,13 @@ static const struct cell {
 
 static const struct policy {
     const char *on_conflict;
+    const char *write;
     unsigned buyers;
     unsigned results;
     const char *why;
 } policies[] = {
 #define CELL(rung, write, fault, instances, stock, results, why)
-#define POLICY(on_conflict, buyers, results, why) {on_conflict, buyers, results, why},
+#define POLICY(on_conflict, write, buyers, results, why) {on_conflict, write, buyers, results, why},
 #include "expected.def"
 #undef CELL
 #undef POLICY
@@ -52,7 +53,8 @@ static bool expected_fits(const char *cell, const char *value)
 
 static bool known_write(const char *write)
 {
-    static const char *const writes[] = {"decr", "set", "atomic", "fenced_textbook", "fenced"};
+    static const char *const writes[] = {"decr",  "set", "atomic", "cas", "fenced_textbook",
+                                         "fenced"};
     for (size_t i = 0; i < sizeof writes / sizeof *writes; i++)
         if (strcmp(write, writes[i]) == 0)
             return true;
@@ -89,8 +91,8 @@ static const struct policy *find_policy(const struct run_spec *spec)
 {
     const unsigned buyers = spec->retries > 0 ? TRY_AGAIN : GIVE_UP;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
-        if (strcmp(policies[i].on_conflict, spec->on_conflict) == 0 &&
-            (policies[i].buyers & buyers) != 0)
+        if (expected_fits(policies[i].on_conflict, spec->on_conflict) &&
+            expected_fits(policies[i].write, spec->write) && (policies[i].buyers & buyers) != 0)
             return &policies[i];
     return NULL;
 }

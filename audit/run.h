@@ -146,7 +146,7 @@ enum reason { /* of a refusal: those that a check needs */
               REASON_CLIENT_CLOSED,
               REASON_IN_FLIGHT, /* another request uses the key */
               REASON_KEY_REUSED,
-              REASON_TRY_AGAIN, /* lock-busy, not-admitted: an attempt, see buyers.c */
+              REASON_TRY_AGAIN, /* lock-busy, contended, not-admitted: an attempt, see buyers.c */
 };
 
 /* There are up to REQUESTS_MAX requests, so rare fields are stored elsewhere. */

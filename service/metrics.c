@@ -33,7 +33,7 @@ static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
-static atomic_ulong aborted, replayed;
+static atomic_ulong aborted, replayed, aborts;
 static atomic_ulong holds, releases, checks;
 static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
@@ -78,6 +78,11 @@ void metrics_read(int result)
 void metrics_replayed(void)
 {
     metrics_add(&replayed, 1);
+}
+
+void metrics_abort(void)
+{
+    metrics_add(&aborts, 1);
 }
 
 void metrics_acquired(int64_t took_ns)
@@ -336,6 +341,9 @@ char *metrics_print(const struct metrics_now *now)
     metrics_print_single(out, "inventory_sales_replayed_total", "counter",
                          "Stored answers given to sales with an Idempotency-Key: nothing was sold.",
                          metrics_load(&replayed));
+    metrics_print_single(out, "inventory_sales_aborts_total", "counter",
+                         "With --write cas: a sale found the stock changed since it read it.",
+                         metrics_load(&aborts));
     print_stock(out);
     print_locks(out, now);
     print_redis(out, now);

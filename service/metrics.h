@@ -18,6 +18,8 @@ void metrics_sale(int result);
 void metrics_read(int result);
 /* Counts a sale that was answered with the answer stored under its key. */
 void metrics_replayed(void);
+/* --write cas: a sale found the stock changed since it was read. */
+void metrics_abort(void);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
 /* Counts a hold that a sale, a guarded read or a change of the stock acquired, and its release if

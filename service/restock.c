@@ -44,6 +44,9 @@ static bool may_add(struct sale_worker *worker, struct sale *sale, const struct 
 static enum stock_status write_restock(struct sale_worker *worker, struct sale *sale,
                                        const struct stock_fence *fence, int64_t *before)
 {
+    if (section_layout(worker->env) == LAYOUT_VERSION)
+        return stock_lay(worker->stock, sale->stock_key, LAYOUT_VERSION, sale->adds, sale->quantity,
+                         before, &sale->left);
     if (!sale->adds) {
         sale->left = sale->quantity;
         return stock_replace(worker->stock, sale->stock_key, sale->quantity, fence, before);

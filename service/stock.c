@@ -130,6 +130,8 @@ enum stock_status stock_replace(struct stock *stock, const char *key, int64_t va
     if (!readable)
         return stock_unreadable(stock);
     /* SET with GET refuses a key of another type; a plain SET replaces it. */
+    if (status == STOCK_INVALID && fence == NULL)
+        return stock_lay(stock, key, LAYOUT_NUMBER, false, value, before, &value);
     return status == STOCK_INVALID ? stock_set(stock, key, value, fence) : status;
 }
 

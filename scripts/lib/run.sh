@@ -16,7 +16,7 @@ RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_RESPONSE_MS=            # how long JMeter waits for an answer, unless the user says it; "": as the plan does
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
-RUN_POLICY=                 # members of PUT /lock that set a policy, as in ,"on_conflict":"fail"; "": as the shop is set
+RUN_POLICY=                 # more members of PUT /lock, as in ,"on_conflict":"fail"; "": none
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
@@ -86,6 +86,10 @@ redis_commands() {
     redis_ask info stats | sed -n 's/^total_commands_processed:\([0-9]*\).*/\1/p'
 }
 
+# A stock, as a number or, with --write cas, in a hash; redis-cli answers in one line, whatever the key holds.
+REDIS_STOCK_LUA="local s = redis.pcall('GET', KEYS[1]) if type(s) == 'table' then s = redis.pcall('HGET', KEYS[1], \
+'stock') end return type(s) == 'string' and s or ''"
+
 # redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go.
 redis_state() {
     local keys=$1 item stock lock
@@ -93,7 +97,7 @@ redis_state() {
     for item; do
         stock="inventory:{$item}" lock="lock:{$item}"
         [[ $keys != article ]] || stock=inventory lock=redisLock
-        printf 'GET %s\nTYPE %s\nPTTL %s\n' "$stock" "$lock" "$lock"
+        printf 'EVAL "%s" 1 %s\nTYPE %s\nPTTL %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$lock"
     done | redis_ask |
         jq --null-input --raw-input --compact-output '[inputs] as $line
             | [$ARGS.positional | to_entries[]

@@ -165,7 +165,7 @@ def test_a_switch_without_a_run_is_told_in_the_history(redis, start, tmp_path):
 
 @pytest.mark.parametrize("body,status,problem,word", [
     ('{"rung":"nope"}', 422, "invalid-value", "watchdog"), ('{"rung":5}', 422, "invalid-value", "watchdog"),
-    ('{"write":"guess"}', 422, "invalid-value", "decr|set|atomic|fenced_textbook|fenced"), ('{"run":""}', 422, "invalid-value", "run"),
+    ('{"write":"guess"}', 422, "invalid-value", "decr|set|atomic|cas|fenced_textbook|fenced"), ('{"run":""}', 422, "invalid-value", "run"),
     ('{"run":"../x"}', 422, "invalid-value", "run"), ('{"run":".x"}', 422, "invalid-value", "run"),
     ('{"run":"%s"}' % ("a" * 65), 422, "invalid-value", "64"), ('{"check_hold":1}', 422, "invalid-value", "true"),
     ('{"lock":"none"}', 422, "invalid-value", "rung, write, run, check_hold, guard_reads"), ("[]", 400, "invalid-json", "object"),

@@ -509,7 +509,7 @@ BAD = [
     (["--lock", "none", "--write", "fenced_textbook"], ["none gives none", THESE_DO]),
     (["--lock", "atomic"], ['"atomic" is no rung', "fenced"]),
     (["--lock", "Fenced"], ['"Fenced" is no rung']),
-    (["--write", "token"], ["decr|set|atomic|fenced_textbook|fenced"])]
+    (["--write", "token"], ["decr|set|atomic|cas|fenced_textbook|fenced"])]
 
 
 @pytest.mark.parametrize("flags,words", BAD)

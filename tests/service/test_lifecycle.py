@@ -79,7 +79,7 @@ def test_every_setting_has_a_flag_and_a_variable():
     (["x"], ['"x"', "--help"]),
     (["--"], ["--help"]),
     (["--lock", "best"], ["--lock", '"best"', "none, local, setnx", "watchdog"]),
-    (["--write", "guess"], ["--write", "decr|set|atomic|fenced_textbook|fenced"]), (["--keys=x"], ["item|article"]),
+    (["--write", "guess"], ["--write", "decr|set|atomic|cas|fenced_textbook|fenced"]), (["--keys=x"], ["item|article"]),
     (["--workers", "0"], ["1 to 1024"]), (["--workers", "many"], ['"many"', "1 to 1024"]),
     (["--workers"], ["--workers"]),
     (["--work-ms", "-1"], ["0 to"]), (["--work-ms", "1.5"], ["0 to"]), (["--ttl-ms", "99"], ["100 to"]),
