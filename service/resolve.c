@@ -85,8 +85,9 @@ static bool checks_as_it_writes(const struct sale_env *env)
 }
 
 /* True: a lost write that still arrives can do no harm. With `atomic` the script checks the stock
- * itself, and with `cas` its version. With FENCE_NEWEST every token of one grant is accepted, and the client may hand the lock
- * off under the same grant. So the stock is told first to refuse this token. */
+ * itself, and with `cas` its version. With FENCE_NEWEST every token of one grant is accepted, and
+ * the client may hand the lock off under the same grant. So the stock is told first to refuse this
+ * token. */
 static bool is_kept_out(struct sale_worker *worker, struct sale *sale)
 {
     struct section_fence room;
@@ -140,8 +141,8 @@ static enum stock_status look_at_version(struct stock *stock, void *arg)
     return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
 }
 
-/* An unchanged version shows that the write was not carried out, whoever else writes. A version that
- * was raised shows nothing: another sale may have raised it. */
+/* An unchanged version shows that the write was not carried out, whoever else writes. A version
+ * that was raised shows nothing: another sale may have raised it. */
 static enum stock_status resolve_version(struct sale_worker *worker, struct sale *sale)
 {
     struct version_look look = {.key = sale->stock_key,
