@@ -15,6 +15,7 @@
 
 #define FLIGHTS_MAX 32         /* under way at a member, without watches and the lease's own */
 #define FLIGHTS_MOST 64        /* with those at members that were left */
+#define LOOKS_MAX 8            /* of FLIGHTS_MAX, reads of the keys of holds */
 #define CONNECTIONS_KEPT 64    /* besides those of watches */
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
@@ -80,6 +81,7 @@ static void flight_free(struct flight *flight)
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
         etcd->flying_count -= flight->request != NULL;
         etcd->here_count -= flight->is_here;
+        etcd->look_count -= flight->is_look;
         etcd->watching_count -= flight->line != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         handle_leave(etcd, flight->easy);
@@ -257,6 +259,12 @@ static CURL *handle_take(struct etcd *etcd)
     return easy;
 }
 
+/* Nobody waits for it. */
+static bool looks_at_hold(const struct flight *flight)
+{
+    return flight->request != NULL && flight->request->what == WATCH;
+}
+
 /* With the mutex. False: out of memory. */
 static bool launch(struct flight *flight)
 {
@@ -298,6 +306,8 @@ static bool launch(struct flight *flight)
     etcd->flying_count += flight->request != NULL;
     flight->is_here = flight->request != NULL;
     etcd->here_count += flight->is_here;
+    flight->is_look = looks_at_hold(flight);
+    etcd->look_count += flight->is_look;
     etcd->watching_count += flight->line != NULL;
     keep_connections(etcd);
     etcd->base.commands++;
@@ -331,6 +341,8 @@ static bool launch_all(struct etcd *etcd, int64_t now_ns)
             drop(flight);
         else if (flight->request != NULL && (is_full(etcd) || now_ns < etcd->busy_ns))
             continue; /* those of the lease must not wait for them */
+        else if (looks_at_hold(flight) && etcd->look_count >= LOOKS_MAX)
+            continue; /* nor acquires for the reads of many holds */
         else if (!launch(flight))
             return false;
     }
@@ -461,8 +473,8 @@ static void leave_member(struct etcd *etcd)
 {
     struct flight *flight;
     TAILQ_FOREACH(flight, &etcd->flying, of_etcd)
-        flight->is_here = false;
-    etcd->here_count = 0;
+        flight->is_here = flight->is_look = false;
+    etcd->here_count = etcd->look_count = 0;
 }
 
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)

@@ -259,6 +259,52 @@ static void a_look_is_refused(void **state)
     proxy_free(proxy);
 }
 
+static int looks_of(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    const struct request *request;
+    int count = 0;
+    pthread_mutex_lock(&in->base.mutex);
+    TAILQ_FOREACH(request, &in->base.requests, of_session)
+        count += request->what == WATCH;
+    pthread_mutex_unlock(&in->base.mutex);
+    return count;
+}
+
+/* All watches begin anew, and each hold is read. The reads hang, and hold no acquire back. */
+static void many_holds_are_read(void **state)
+{
+    enum { MANY = 40, AT_ONCE = 8 };
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock *locks[MANY];
+    dlock_hold *holds[MANY], *hold;
+    dlock_client *client =
+        client_behind(proxy, (struct dlock_options){.ttl_ms = LONG_MS, .connect_timeout_ms = 3000});
+    dlock *lock = lock_at(client);
+    open_many(client, locks, MANY);
+    for (int i = 0; i < MANY; i++)
+        holds[i] = acquired(locks[i]);
+    for (int i = 0; i < MANY; i++)
+        eventually(is_watched(client, locks[i]));
+    size_t reads = proxy_requests(proxy, READ);
+    proxy_plan_each(proxy, PROXY_HOLD_REQUEST, READ, NULL, 0);
+    proxy_cut(proxy, WATCH_PATH);
+    eventually(looks_of(client) == MANY);
+    assert_status(tried(lock, &hold), OK);
+    assert_in_range(proxy_requests(proxy, READ) - reads, 1, AT_ONCE);
+    nothing_more(proxy);
+    proxy_let_go(proxy);
+    eventually(looks_of(client) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (int i = 0; i < MANY; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
 /* ---- Members --------------------------------------------------------------------------------- */
 
 /* The first one falls silent: the keep-alive reaches the other one in time. */
@@ -560,6 +606,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_watch_is_silent),
         cmocka_unit_test(there_are_no_watches),
         cmocka_unit_test(a_look_is_refused),
+        cmocka_unit_test(many_holds_are_read),
         cmocka_unit_test(a_member_is_silent),
         cmocka_unit_test(closed_in_its_time),
         cmocka_unit_test(a_member_of_another_cluster),

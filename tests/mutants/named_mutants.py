@@ -833,6 +833,8 @@ OF_ENSEMBLES = [
     ("a cluster that was replaced is never left", "lock/etcd/gateway.c",
      "2 * count > etcd->url.endpoint_count &&", "2 * count > etcd->url.endpoint_count && count > 99 &&",
      "etcd_starved", "another_cluster_takes_its_place"),
+    ("reads of many holds keep acquires from being sent", ETCD_GATEWAY,
+     "etcd->look_count >= LOOKS_MAX", "etcd->look_count >= 99", "etcd_starved", "many_holds_are_read"),
 ]
 
 OF_SENTINEL = [
