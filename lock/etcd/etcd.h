@@ -147,6 +147,9 @@ void flight_first(struct flight *flight);
 /* With the mutex. A URL may name a member that was set up anew: the cluster that it makes has other
  * data. Its answer counts as none. */
 void flight_check_cluster(struct flight *flight, struct reply *reply);
+/* With the mutex. The next member is asked, unless that was done since. The one before did answer.
+ */
+void etcd_pass(struct etcd *etcd, uint64_t moves);
 /* With the mutex. The member failed: the next one is asked. */
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why);
 /* With the mutex. It answered a linearizable request. */

@@ -477,6 +477,15 @@ static void leave_member(struct etcd *etcd)
     etcd->here_count = etcd->look_count = 0;
 }
 
+void etcd_pass(struct etcd *etcd, uint64_t moves)
+{
+    if (moves != etcd->moves || etcd->url.endpoint_count == 1)
+        return;
+    etcd->moves++;
+    leave_member(etcd);
+    etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
+}
+
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
 {
     struct session *session = &etcd->base;

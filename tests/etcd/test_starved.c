@@ -25,6 +25,7 @@
 #define READ "{\"success\":[{\"request_range\""
 #define WATCH_PATH "/v3/watch"
 #define FDS_MAX 1024
+#define NOT_PERMITTED "{\"code\":7,\"message\":\"permission denied\"}"
 #define NO_SPACE "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}"
 
 static const struct dlock_options lasting = {.ttl_ms = LONG_MS}, brief = {.ttl_ms = SHORT_MS};
@@ -250,7 +251,7 @@ static void a_look_is_refused(void **state)
     dlock_hold *hold = acquired(lock);
     eventually(is_watched(client, lock));
     size_t reads = proxy_requests(proxy, READ);
-    answer(proxy, READ, "403 Forbidden", "{\"code\":7,\"message\":\"permission denied\"}");
+    answer(proxy, READ, "403 Forbidden", NOT_PERMITTED);
     proxy_cut(proxy, WATCH_PATH);
     eventually(proxy_requests(proxy, READ) >= reads + 2);
     assert_true(proxy_done(proxy) && dlock_valid(hold));
@@ -597,6 +598,56 @@ static void full_while_a_hold_is_extended(void **state)
     full_end(&full);
 }
 
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static size_t failures_of(dlock_client *client)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    size_t failures = inside(client)->failures;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return failures;
+}
+
+/* The client asks another member by then: it is not left. A member that is asked is left. */
+static void a_member_refuses_late(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct proxy *second = proxy_start_to(etcd_server_port(etcd));
+    dlock *other;
+    dlock_client *client = client_of_two(proxy_port(near), proxy_port(second), lasting);
+    dlock *lock = lock_at(client);
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    struct started extends = {.hold = acquired(lock)};
+    answer_each(far, BEAT, "403 Forbidden", NOT_PERMITTED);
+    proxy_plan(near, PROXY_HOLD_REQUEST, BEAT, NULL, 0);
+    pthread_t thread = thread_start(extend, &extends);
+    eventually(proxy_done(near));
+    proxy_plan(near, PROXY_CUT_REQUEST, CREATE, NULL, 0);
+    assert_status(dlock_release(acquired(other), NULL), OK);
+    assert_true(proxy_done(near) && member_of(client) == 1);
+    proxy_let_go(near);
+    thread_wait(thread);
+    assert_int_equal(extends.status, DLOCK_REFUSED);
+    assert_int_equal(member_of(client), 1);
+    assert_int_equal(moves_of(client), 1);
+    answer_each(second, BEAT, "403 Forbidden", NOT_PERMITTED);
+    assert_status(dlock_extend(extends.hold), REFUSED);
+    assert_int_equal(member_of(client), 0);
+    assert_int_equal(moves_of(client), 2);
+    assert_int_equal(failures_of(client), 0);
+    nothing_more(far);
+    nothing_more(second);
+    assert_status(dlock_extend(extends.hold), OK);
+    assert_status(dlock_release(extends.hold, NULL), OK);
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+    proxy_free(second);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -616,6 +667,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(full_after_a_create),
         cmocka_unit_test(full_before_a_create),
         cmocka_unit_test(full_while_a_hold_is_extended),
+        cmocka_unit_test(a_member_refuses_late),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
