@@ -20,10 +20,11 @@
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
 #define PATIENCES_PER_LEASE 3
-#define CLOSE_MS 1000     /* for the lease's end, when the client is closed */
-#define HASTE 2           /* a member has this part of the time, if another one may answer */
-#define POLL_MS_MOST 1000 /* some times are on a clock that goes on while the machine sleeps */
-#define LEASE_ASKS 4      /* so many members may be asked for a keep-alive in a time to live */
+#define CLOSE_MS 1000      /* for the lease's end, when the client is closed */
+#define CLOSE_LEAST_MS 200 /* of these, if the close has taken long already */
+#define HASTE 2            /* a member has this part of the time, if another one may answer */
+#define POLL_MS_MOST 1000  /* some times are on a clock that goes on while the machine sleeps */
+#define LEASE_ASKS 4       /* so many members may be asked for a keep-alive in a time to live */
 #define LEASE_ASK_LEAST_MS 500
 #define KV "/v3/kv/" /* begins the paths of linearizable requests */
 
@@ -582,10 +583,19 @@ static void rest(struct etcd *etcd, int64_t until_ns)
     pthread_mutex_lock(&session->mutex);
 }
 
+/* CLOCK_MONOTONIC. */
+static int64_t closes_until_ns(const struct etcd *etcd)
+{
+    const int64_t closes_ns = etcd->base.client->closes_ns;
+    return max_ns(mono_deadline_ns(CLOSE_LEAST_MS), min_ns(mono_deadline_ns(CLOSE_MS), closes_ns));
+}
+
 /* Each member is asked once, until one answers. A hold that was abandoned must not end now. */
 static void close_all(struct etcd *etcd)
 {
-    int64_t until_ns = min_ns(mono_deadline_ns(CLOSE_MS), etcd->base.client->closes_ns);
+    const int64_t until_ns = closes_until_ns(etcd);
+    if (etcd->here_count > 0) /* it has not answered: perhaps another one does */
+        etcd_pass(etcd, etcd->moves);
     if (session_is_held(&etcd->base))
         etcd->lease = 0;
     for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {

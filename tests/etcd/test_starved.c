@@ -348,6 +348,28 @@ static void closed_in_its_time(void **state)
     proxy_free(second);
 }
 
+/* A release has hung at the first one, and took all the time of the close: the other one is asked to
+ * revoke the lease, or the key would stay. */
+static void closed_after_a_release_that_hung(void **state)
+{
+    (void)state;
+    struct proxy *first = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *second = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_of_two(proxy_port(first), proxy_port(second), lasting);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    client->options.connect_timeout_ms = client->options.command_timeout_ms = 100;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    proxy_plan_each(first, PROXY_HOLD_REQUEST, "POST", NULL, 0);
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
+    leave(client, lock);
+    eventually(proxy_requests(second, REVOKE) == 1);
+    eventually(places_at() == 0);
+    proxy_free(first);
+    proxy_free(second);
+}
+
 /* A member was set up anew, and makes a cluster of its own. Nothing that it says counts. */
 struct stranger {
     struct etcd_server *server;
@@ -660,6 +682,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_holds_are_read),
         cmocka_unit_test(a_member_is_silent),
         cmocka_unit_test(closed_in_its_time),
+        cmocka_unit_test(closed_after_a_release_that_hung),
         cmocka_unit_test(a_member_of_another_cluster),
         cmocka_unit_test(it_does_not_know_the_lease),
         cmocka_unit_test(a_watch_of_another_cluster),

@@ -835,6 +835,17 @@ OF_ENSEMBLES = [
      "etcd_starved", "another_cluster_takes_its_place"),
     ("reads of many holds keep acquires from being sent", ETCD_GATEWAY,
      "etcd->look_count >= LOOKS_MAX", "etcd->look_count >= 99", "etcd_starved", "many_holds_are_read"),
+    ("a member is left for another one's late refusal", ETCD_GATEWAY,
+     "    if (moves != etcd->moves || etcd->url.endpoint_count == 1)\n", "    if (etcd->url.endpoint_count == 1)\n",
+     "etcd_starved", "a_member_refuses_late"),
+    ("a refusal moves the client, and nobody counts that", ETCD_GATEWAY,
+     "        return;\n    etcd->moves++;\n    leave_member(etcd);\n", "        return;\n    leave_member(etcd);\n",
+     "etcd_starved", "a_member_refuses_late"),
+    ("after a release that hung nothing revokes the lease", ETCD_GATEWAY,
+     "max_ns(mono_deadline_ns(CLOSE_LEAST_MS), ", "max_ns(0, ", "etcd_starved", "closed_after_a_release_that_hung"),
+    ("the member at which a release hung is to revoke the lease", ETCD_GATEWAY,
+     "        etcd_pass(etcd, etcd->moves);\n", "        (void)etcd;\n",
+     "etcd_starved", "closed_after_a_release_that_hung"),
 ]
 
 OF_SENTINEL = [
