@@ -620,6 +620,62 @@ static void full_while_a_hold_is_extended(void **state)
     full_end(&full);
 }
 
+static int acquires_of(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    const struct request *request;
+    int count = 0;
+    pthread_mutex_lock(&in->base.mutex);
+    TAILQ_FOREACH(request, &in->base.requests, of_session)
+        count += request->what == ACQUIRE;
+    pthread_mutex_unlock(&in->base.mutex);
+    return count;
+}
+
+/* A nested acquire waits for a connection when the own key is refused. It does not need that. */
+static void full_while_a_nested_one_waits(void **state)
+{
+    (void)state;
+    struct full full;
+    struct started nested = {0}, waits = {0};
+    dlock *other;
+    full_begin(&full);
+    struct proxy *nearest = proxy_start_to(proxy_port(full.near));
+    dlock_client *client = client_behind(nearest, lasting);
+    dlock *lock = lock_at(client);
+    nothing_more(full.near);
+    dlock_hold *outer = acquired_by(lock, 7);
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    answer_each(full.far, PUT, "429 Too Many Requests", NO_SPACE);
+    proxy_plan(full.near, PROXY_HOLD_REQUEST, PUT, NULL, 0);
+    proxy_plan(nearest, PROXY_HOLD_REQUEST, BEAT, NULL, 0);
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->guard = 0; /* as if an answer to a create was lost */
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    start(other, (struct dlock_want){0}, &waits);
+    eventually(proxy_done(full.near));
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->base.connected = false; /* as if its member had failed */
+    session_look(&inside(client)->base);
+    session_unlock(&inside(client)->base);
+    eventually(proxy_done(nearest));
+    start(lock, (struct dlock_want){.owner_id = 7}, &nested);
+    eventually(acquires_of(client) == 2);
+    proxy_let_go(full.near);
+    started_answered(&waits);
+    assert_int_equal(waits.status, DLOCK_REFUSED);
+    proxy_let_go(nearest);
+    started_answered(&nested);
+    assert_int_equal(nested.status, DLOCK_OK);
+    nothing_more(full.far);
+    assert_status(dlock_release(nested.hold, NULL), OK);
+    assert_status(dlock_release(outer, NULL), OK);
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(nearest);
+    full_end(&full);
+}
+
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
 static size_t failures_of(dlock_client *client)
@@ -690,6 +746,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(full_after_a_create),
         cmocka_unit_test(full_before_a_create),
         cmocka_unit_test(full_while_a_hold_is_extended),
+        cmocka_unit_test(full_while_a_nested_one_waits),
         cmocka_unit_test(a_member_refuses_late),
     };
     if (argc > 1)

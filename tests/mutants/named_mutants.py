@@ -846,6 +846,9 @@ OF_ENSEMBLES = [
     ("the member at which a release hung is to revoke the lease", ETCD_GATEWAY,
      "        etcd_pass(etcd, etcd->moves);\n", "        (void)etcd;\n",
      "etcd_starved", "closed_after_a_release_that_hung"),
+    ("a nested acquire is refused with the own key", "lock/etcd/lease.c",
+     "!request->first && request->exchange->hold->depth == 1;", "!request->first;",
+     "etcd_starved", "full_while_a_nested_one_waits"),
 ]
 
 OF_SENTINEL = [
