@@ -190,8 +190,10 @@ static struct request *landed(const void *data, int rc, bool write)
     pthread_mutex_lock(&zk->base.mutex);
     request->in_flight--;
     struct zk_place *left = left_by(request);
-    if (left != NULL && left->leave == request && request->in_flight == 0)
+    if (left != NULL && left->leave == request && request->in_flight == 0) {
         left->leave = NULL;
+        session_look(&zk->base); /* another one may wait for that */
+    }
     if (request_is_late(request)) /* acquires may wait for that */
         session_look(&zk->base);
     if (!zk_is_no_answer(rc))

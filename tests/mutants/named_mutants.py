@@ -849,6 +849,9 @@ OF_ENSEMBLES = [
     ("a nested acquire is refused with the own key", "lock/etcd/lease.c",
      "!request->first && request->exchange->hold->depth == 1;", "!request->first;",
      "etcd_starved", "full_while_a_nested_one_waits"),
+    ("who waits for a request to leave is not woken by its end", ZK_STEPS,
+     "        session_look(&zk->base); /* another one may wait for that */\n", "",
+     "zookeeper_places", "another_request_to_leave_waits"),
 ]
 
 OF_SENTINEL = [
