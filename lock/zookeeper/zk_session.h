@@ -37,7 +37,7 @@ struct zk_session {
     zhandle_t *handle;   /* NULL: none */
     bool opening;        /* handle is set by the first event that comes */
     bool logged_in;      /* the handle has the login */
-    bool refused;        /* its login was refused */
+    bool pauses;         /* its login was refused, or not sent: the next one begins later */
     bool expired;        /* it is to be closed */
     bool heard;          /* something was answered on this connection */
     int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected, or not answered */

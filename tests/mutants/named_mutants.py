@@ -852,6 +852,9 @@ OF_ENSEMBLES = [
     ("who waits for a request to leave is not woken by its end", ZK_STEPS,
      "        session_look(&zk->base); /* another one may wait for that */\n", "",
      "zookeeper_places", "another_request_to_leave_waits"),
+    ("a session whose login could not be sent stays", ZK_SESSION,
+     "    if (rc != ZOK && rc != ZINVALIDSTATE) {\n", "    if (rc == ZINVALIDSTATE) {\n",
+     "zookeeper_between", "a_login_is_not_sent"),
 ]
 
 OF_SENTINEL = [

@@ -540,6 +540,30 @@ static void a_login_comes_before_all_requests(void **state)
     leave(client, lock);
 }
 
+static _Atomic bool lacks_memory;
+
+WRAPPED(int, zoo_add_auth, zhandle_t *handle, const char *scheme, const char *login, int size,
+        void_completion_t then, const void *data)
+{
+    if (atomic_exchange(&lacks_memory, false))
+        return ZSYSTEMERROR;
+    return __real_zoo_add_auth(handle, scheme, login, size, then, data);
+}
+
+/* The connection lives, and nothing more is told of it. So another session is opened. */
+static void a_login_is_not_sent(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with(proxy, "ann:secret@", "/ann", (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    atomic_store(&inits, 0);
+    atomic_store(&lacks_memory, true);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(atomic_load(&inits), 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
 static _Atomic int threads_left = INT32_MAX;
 
 WRAPPED(bool, dlock_private_thread_begin, pthread_t *thread, void *(*run)(void *), void *arg)
@@ -864,6 +888,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(nothing_is_sent_to_a_server_that_hangs),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
+        cmocka_unit_test(a_login_is_not_sent),
         cmocka_unit_test(no_thread_is_left),
         cmocka_unit_test(a_session_that_is_given_up_connects),
         cmocka_unit_test(a_session_that_was_given_up_is_ended),
