@@ -769,12 +769,21 @@ static void create_and_list(struct request *request, struct place *place)
 
 /* What is in flight has not been answered in time. What is sent behind it would be of no use to its
  * caller, and would be work for a server that goes on. */
-static bool hangs(const struct session *session)
+static bool hangs(struct zk_session *zk)
 {
+    const int64_t limit_ms = zk->base.client->options.command_timeout_ms;
     const struct request *request;
-    TAILQ_FOREACH(request, &session->requests, of_session) /* the oldest are the first */
-        if (request->in_flight > 0 && request_is_late(request))
+    int64_t oldest_ns = boot_ns();
+    if (oldest_ns < zk->clear_ns)
+        return false;
+    TAILQ_FOREACH(request, &zk->base.requests, of_session) { /* the oldest are the first */
+        if (request->in_flight == 0)
+            continue;
+        if (request_is_late(request))
             return true;
+        oldest_ns = min_ns(oldest_ns, request->launched_ns);
+    }
+    zk->clear_ns = oldest_ns + limit_ms * NS_PER_MS;
     return false;
 }
 
@@ -824,7 +833,7 @@ static bool must_rest(const struct request *request)
 
 static void acquire(struct request *request)
 {
-    if (!request->sent && hangs(request->queue->session))
+    if (!request->sent && hangs(owner_of(request)))
         return; /* it is looked at again */
     if (must_rest(request)) {
         rest(request);

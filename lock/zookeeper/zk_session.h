@@ -44,6 +44,7 @@ struct zk_session {
     clientid_t given_up; /* the session that was given up, as it must be ended */
     bool gives_up;       /* `expired` is set for that reason */
     bool ending;         /* the handle is there only to end it */
+    int64_t clear_ns;    /* CLOCK_BOOTTIME: nothing in flight is late before */
     struct proof proof;
     struct beat {        /* the write to the session's own node */
         bool under_way;  /* ZooKeeper's client calls back */

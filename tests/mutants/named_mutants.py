@@ -532,7 +532,7 @@ OF_ENSEMBLES = [
      "    return left != NULL && left->leave != NULL;\n", "    return left != NULL && false;\n",
      "zookeeper_places", "a_place_is_left_once"),
     ("a server that hangs gets one create after another", ZK_STEPS,
-     "!request->sent && hangs(request->queue->session)", "false && hangs(request->queue->session)",
+     "!request->sent && hangs(owner_of(request))", "false && hangs(owner_of(request))",
      "zookeeper_between", "nothing_is_sent_to_a_server_that_hangs"),
     ("a queue that is used up is entered all the time", ZK_STEPS,
      "    if (must_rest(request)) {\n", "    if (false && must_rest(request)) {\n",
@@ -855,6 +855,9 @@ OF_ENSEMBLES = [
     ("a session whose login could not be sent stays", ZK_SESSION,
      "    if (rc != ZOK && rc != ZINVALIDSTATE) {\n", "    if (rc == ZINVALIDSTATE) {\n",
      "zookeeper_between", "a_login_is_not_sent"),
+    ("each acquire looks at all requests in flight", ZK_STEPS,
+     "    if (oldest_ns < zk->clear_ns)\n", "    if (oldest_ns < 0)\n",
+     "zookeeper_between", "an_acquire_does_not_look_at_all_others"),
 ]
 
 OF_SENTINEL = [

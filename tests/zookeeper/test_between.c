@@ -741,13 +741,14 @@ static void its_watches_are_too_many(void **state)
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
-static _Atomic int64_t boottime_jumps_s;
+static _Atomic int64_t boottime_jumps_s, boottime_reads;
 
 WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     int result = __real_clock_gettime(clock, time);
     if (clock == CLOCK_BOOTTIME)
         time->tv_sec += atomic_load(&boottime_jumps_s);
+    atomic_fetch_add(&boottime_reads, clock == CLOCK_BOOTTIME);
     return result;
 }
 
@@ -767,6 +768,41 @@ static void the_first_proof_after_a_pause(void **state)
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
     atomic_store(&boottime_jumps_s, 0);
+}
+
+/* Each is in flight, and none is answered: whether they are late is not asked for each of the others.
+ */
+static void an_acquire_does_not_look_at_all_others(void **state)
+{
+    enum { MANY = 200 };
+    (void)state;
+    char name[16];
+    _Atomic int over = 0;
+    dlock *locks[MANY];
+    dlock_client *client =
+        client_at(url_here(), (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    struct started *crowd = crowd_new(MANY, true, &over);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        locks[i] = lock_named(client, name);
+    }
+    zookeeper_pause(zookeeper);
+    atomic_store(&creates, 0);
+    int64_t reads = atomic_load(&boottime_reads);
+    for (int i = 0; i < MANY; i++)
+        start(locks[i], waiting(PATIENCE_MS), &crowd[i]);
+    eventually(atomic_load(&creates) == MANY);
+    reads = atomic_load(&boottime_reads) - reads;
+    zookeeper_resume(zookeeper);
+    assert_in_range(reads, MANY, MANY * MANY / 4);
+    eventually(atomic_load(&over) == MANY);
+    crowd_answered(crowd, MANY, DLOCK_OK);
+    free(crowd);
+    for (int i = 0; i < MANY; i++)
+        dlock_close(locks[i]);
+    leave(client, lock);
 }
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -894,6 +930,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_session_that_was_given_up_is_ended),
         cmocka_unit_test(its_watches_are_too_many),
         cmocka_unit_test(the_first_proof_after_a_pause),
+        cmocka_unit_test(an_acquire_does_not_look_at_all_others),
         cmocka_unit_test(a_session_that_lives_looks_up_no_host),
         cmocka_unit_test(an_address_in_brackets),
         cmocka_unit_test(a_name_is_the_same_in_each_locale),
