@@ -101,8 +101,8 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
         session->connects++;
         session->refused = false;
         session->identity.text[0] = '\0'; /* perhaps servers that were restored from a copy */
-        zk->heard = false;
         zk->beat.sent_ns = 0;
+        zk->heard = session->open_locks == 0; /* nothing is asked: it is not silent */
         proof_connected(&zk->proof);
         if (session->open_locks == 0) /* else the answer to the first write tells it */
             session_tell(session, false, "connected");

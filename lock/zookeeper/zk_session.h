@@ -39,7 +39,7 @@ struct zk_session {
     bool logged_in;      /* the handle has the login */
     bool pauses;         /* its login was refused, or not sent: the next one begins later */
     bool expired;        /* it is to be closed */
-    bool heard;          /* something was answered on this connection */
+    bool heard;          /* something was answered on this connection, or it began without a lock */
     int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected, or not answered */
     clientid_t given_up; /* the session that was given up, as it must be ended */
     bool gives_up;       /* `expired` is set for that reason */

@@ -858,6 +858,9 @@ OF_ENSEMBLES = [
     ("each acquire looks at all requests in flight", ZK_STEPS,
      "    if (oldest_ns < zk->clear_ns)\n", "    if (oldest_ns < 0)\n",
      "zookeeper_between", "an_acquire_does_not_look_at_all_others"),
+    ("an idle time counts as silence", ZK_SESSION,
+     "        zk->heard = session->open_locks == 0; /*", "        zk->heard = false; /*",
+     "zookeeper_between", "a_connection_is_lost_after_a_pause"),
 ]
 
 OF_SENTINEL = [

@@ -805,6 +805,30 @@ static void an_acquire_does_not_look_at_all_others(void **state)
     leave(client, lock);
 }
 
+/* No lock was open for long, and nothing was asked. The session is not given up for that when its
+ * connection is lost before the first answer. */
+static void a_connection_is_lost_after_a_pause(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    dlock_close(lock);
+    uint64_t connects = stats_of(client).connects;
+    proxy_cut(proxy, "");
+    eventually(stats_of(client).connects == connects + 1);
+    atomic_store(&boottime_jumps_s, PATIENCE_MS / 50);
+    atomic_store(&inits, 0);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, "/dlock/clients/", NULL, 0);
+    lock = lock_at(client);
+    eventually(proxy_done(proxy));
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(atomic_load(&inits), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    atomic_store(&boottime_jumps_s, 0);
+}
+
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 static _Atomic int lookups;
@@ -930,6 +954,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_session_that_was_given_up_is_ended),
         cmocka_unit_test(its_watches_are_too_many),
         cmocka_unit_test(the_first_proof_after_a_pause),
+        cmocka_unit_test(a_connection_is_lost_after_a_pause),
         cmocka_unit_test(an_acquire_does_not_look_at_all_others),
         cmocka_unit_test(a_session_that_lives_looks_up_no_host),
         cmocka_unit_test(an_address_in_brackets),
