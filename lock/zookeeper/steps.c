@@ -23,6 +23,7 @@
 #define NUMBER_MAX (INT32_MAX - (1 << 24)) /* of a node that may hold */
 #define REST_MS_LEAST 200
 #define REST_MS_MOST 1000
+#define VANISHED_MAX 3 /* identities, in one acquire */
 
 static struct zk_session *owner_of(const struct request *request)
 {
@@ -297,6 +298,8 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     if (rc == ZOK && size > 0 && (size_t)size < sizeof identity->text) {
         memcpy(identity->text, value, (size_t)size);
         identity->text[size] = '\0';
+    } else if (rc == ZNONODE && ++zk_request_of(request)->vanished < VANISHED_MAX) {
+        ; /* it was deleted after it was made, or found: it is made again */
     } else if (!zk_is_no_answer(rc) && request_is_wanted(request) && !was_torn(request)) {
         request_answer(request,
                        fail(DLOCK_REFUSED, "zk://%.200s: '%s" IDENTITY "': %s", zk->url.hosts,

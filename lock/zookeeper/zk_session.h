@@ -16,6 +16,7 @@ struct zk_request {
     int create_rc;       /* ACQUIRE: the answer to the create before the list */
     uint64_t connection; /* how many the session had had when its latest was sent */
     bool breaks;         /* BREAK: the delete was sent */
+    int vanished;        /* ACQUIRE: so often the identity was gone when it was read */
 };
 
 struct zk_place {

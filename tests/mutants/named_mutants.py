@@ -861,6 +861,12 @@ OF_ENSEMBLES = [
     ("an idle time counts as silence", ZK_SESSION,
      "        zk->heard = session->open_locks == 0; /*", "        zk->heard = false; /*",
      "zookeeper_between", "a_connection_is_lost_after_a_pause"),
+    ("an identity that is deleted before it is read refuses the acquire", ZK_STEPS,
+     "++zk_request_of(request)->vanished < VANISHED_MAX", "++zk_request_of(request)->vanished < 0",
+     "zookeeper_between", "an_identity_is_deleted_before_it_is_read"),
+    ("an identity that cannot be made is made for ever", ZK_STEPS,
+     "++zk_request_of(request)->vanished < VANISHED_MAX", "++zk_request_of(request)->vanished < 1000000",
+     "zookeeper_between", "an_identity_is_deleted_before_it_is_read"),
 ]
 
 OF_SENTINEL = [

@@ -85,9 +85,16 @@ static void comes_second(void)
     type __wrap_##name(__VA_ARGS__);                                                               \
     type __wrap_##name(__VA_ARGS__)
 
+/* So many times a create finds the identity, and an operator deletes it at once. */
+static _Atomic int identities_found;
+
 WRAPPED(int, zoo_acreate, zhandle_t *handle, const char *path, const char *value, int size,
         const struct ACL_vector *access, int mode, string_completion_t then, const void *data)
 {
+    if (strcmp(path, IDENTITY_AT) == 0 && atomic_load(&identities_found) > 0) {
+        atomic_fetch_sub(&identities_found, 1);
+        return ZOK;
+    }
     if (mode == ZOO_CONTAINER)
         comes_second();
     else
@@ -350,6 +357,38 @@ static void a_new_connection_reads_the_identity(void **state)
     hold = identified(lock, 0);
     assert_true(proxy_done(proxy));
     assert_string_not_equal(dlock_identity(hold), "of the former servers");
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
+static bool knows_identity(dlock_client *client)
+{
+    struct session *session = session_of(client);
+    pthread_mutex_lock(&session->mutex);
+    bool knows = session->identity.text[0] != '\0';
+    session_unlock(session);
+    return knows;
+}
+
+/* It is made again, and not for ever: a node that nobody may create is none, either. */
+static void an_identity_is_deleted_before_it_is_read(void **state)
+{
+    enum { ENOUGH = 100, ATTEMPTS = 3 };
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_near();
+    dlock *lock = lock_at(client);
+    struct dlock_want want = {.size = sizeof want, .identity = true};
+    assert_status(dlock_release(identified(lock, 0), NULL), OK);
+    delete_identity();
+    eventually(!knows_identity(client));
+    atomic_store(&identities_found, ENOUGH);
+    assert_status(dlock_acquire(lock, &want, &none), REFUSED);
+    assert_int_equal(atomic_load(&identities_found), ENOUGH - ATTEMPTS);
+    atomic_store(&identities_found, 1);
+    dlock_hold *hold = identified(lock, 0);
+    assert_int_equal(atomic_load(&identities_found), 0);
+    assert_string_not_equal(dlock_identity(hold), "");
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
 }
@@ -943,6 +982,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_earlier_one_is_deleted_late),
         cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(an_operator_deletes_the_identity),
+        cmocka_unit_test(an_identity_is_deleted_before_it_is_read),
         cmocka_unit_test(a_new_connection_reads_the_identity),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
         cmocka_unit_test(nothing_is_sent_to_a_server_that_hangs),
