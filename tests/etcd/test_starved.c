@@ -348,8 +348,8 @@ static void closed_in_its_time(void **state)
     proxy_free(second);
 }
 
-/* A release has hung at the first one, and took all the time of the close: the other one is asked to
- * revoke the lease, or the key would stay. */
+/* A release has hung at the first one, and took all the time of the close. The other one is asked
+ * to revoke the lease, or the key would stay. */
 static void closed_after_a_release_that_hung(void **state)
 {
     (void)state;

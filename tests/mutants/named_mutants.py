@@ -815,7 +815,7 @@ OF_ENSEMBLES = [
     ("a member of another cluster is believed", ETCD_GATEWAY,
      "reply->cluster == etcd->cluster)", "reply->cluster != 0)", "etcd_starved", "a_member_of_another_cluster"),
     ("a client's end has a second, however long the close has taken", ETCD_GATEWAY,
-     "min_ns(mono_deadline_ns(CLOSE_MS), etcd->base.client->closes_ns)", "mono_deadline_ns(CLOSE_MS)",
+     "min_ns(mono_deadline_ns(CLOSE_MS), closes_ns)", "mono_deadline_ns(CLOSE_MS) + 0 * closes_ns",
      "etcd_starved", "closed_in_its_time"),
     ("a watch of another cluster is believed", "lock/etcd/watch.c",
      "    flight_check_cluster(flight, &reply);\n", "", "etcd_starved", "a_watch_of_another_cluster"),

@@ -809,8 +809,7 @@ static void the_first_proof_after_a_pause(void **state)
     atomic_store(&boottime_jumps_s, 0);
 }
 
-/* Each is in flight, and none is answered: whether they are late is not asked for each of the others.
- */
+/* All are in flight, and none is late. None of them looks at each of the others for that. */
 static void an_acquire_does_not_look_at_all_others(void **state)
 {
     enum { MANY = 200 };

@@ -221,8 +221,8 @@ static struct request *request_to_leave(dlock_client *client)
     return request;
 }
 
-/* Nobody asks for the first one any more: it ends when its list is answered, and deletes nothing. So
- * the other one goes on. */
+/* Nobody asks for the first one any more. It ends when its list is answered, and deletes nothing.
+ * So the other one goes on. */
 static void another_request_to_leave_waits(void **state)
 {
     (void)state;
