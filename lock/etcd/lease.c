@@ -32,8 +32,8 @@ void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struc
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
-/* Whether the request needs the own key. A nested one has its owner's key, and a LET_GO does without
- * it, if need be: see let_go(). */
+/* Whether the request needs the own key. A nested one has its owner's key. A LET_GO does without
+ * the own key, if need be: see let_go(). */
 static bool needs_own_key(const struct request *request)
 {
     return request->what == ACQUIRE && !request->first && request->exchange->hold->depth == 1;
