@@ -836,7 +836,7 @@ OF_ENSEMBLES = [
     ("reads of many holds keep acquires from being sent", ETCD_GATEWAY,
      "etcd->look_count >= LOOKS_MAX", "etcd->look_count >= 99", "etcd_starved", "many_holds_are_read"),
     ("a member is left for another one's late refusal", ETCD_GATEWAY,
-     "    if (moves != etcd->moves || etcd->url.endpoint_count == 1)\n", "    if (etcd->url.endpoint_count == 1)\n",
+     "moves != etcd->moves || etcd->url", "moves > etcd->moves || etcd->url",
      "etcd_starved", "a_member_refuses_late"),
     ("a refusal moves the client, and nobody counts that", ETCD_GATEWAY,
      "        return;\n    etcd->moves++;\n    leave_member(etcd);\n", "        return;\n    leave_member(etcd);\n",
