@@ -39,6 +39,7 @@ struct flight {
     bool was_begun;           /* libcurl has begun to send it */
     bool unfenced;            /* a delete: a create of that key may be carried out after it */
     bool is_here;             /* a request at the member that is asked now */
+    bool is_look;             /* likewise, and it reads the key of a hold */
     bool over;                /* its end is to come, without a reply */
     bool answered;            /* a watch: it has begun */
     bool no_socket;           /* this process has no descriptor left for it */
@@ -96,6 +97,7 @@ struct etcd {
     TAILQ_HEAD(, flight) flying;
     size_t flying_count;       /* those of requests */
     size_t here_count;         /* of these, the ones at the member that is asked */
+    size_t look_count;         /* of these, the ones that read the keys of holds */
     size_t watching_count;     /* those of watches */
     size_t endpoint;           /* the member that is asked */
     uint64_t moves;            /* counts changes of it */
@@ -145,6 +147,9 @@ void flight_first(struct flight *flight);
 /* With the mutex. A URL may name a member that was set up anew: the cluster that it makes has other
  * data. Its answer counts as none. */
 void flight_check_cluster(struct flight *flight, struct reply *reply);
+/* With the mutex. The next member is asked, unless that was done since. The one before did answer.
+ */
+void etcd_pass(struct etcd *etcd, uint64_t moves);
 /* With the mutex. The member failed: the next one is asked. */
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why);
 /* With the mutex. It answered a linearizable request. */

@@ -15,14 +15,16 @@
 
 #define FLIGHTS_MAX 32         /* under way at a member, without watches and the lease's own */
 #define FLIGHTS_MOST 64        /* with those at members that were left */
+#define LOOKS_MAX 8            /* of FLIGHTS_MAX, reads of the keys of holds */
 #define CONNECTIONS_KEPT 64    /* besides those of watches */
 #define PATIENCE_LEAST_MS 2000 /* for one request at one member */
 #define PATIENCE_MOST_MS 5000
 #define PATIENCES_PER_LEASE 3
-#define CLOSE_MS 1000     /* for the lease's end, when the client is closed */
-#define HASTE 2           /* a member has this part of the time, if another one may answer */
-#define POLL_MS_MOST 1000 /* some times are on a clock that goes on while the machine sleeps */
-#define LEASE_ASKS 4      /* so many members may be asked for a keep-alive in a time to live */
+#define CLOSE_MS 1000      /* for the lease's end, when the client is closed */
+#define CLOSE_LEAST_MS 200 /* of these, if the close has taken long already */
+#define HASTE 2            /* a member has this part of the time, if another one may answer */
+#define POLL_MS_MOST 1000  /* some times are on a clock that goes on while the machine sleeps */
+#define LEASE_ASKS 4       /* so many members may be asked for a keep-alive in a time to live */
 #define LEASE_ASK_LEAST_MS 500
 #define KV "/v3/kv/" /* begins the paths of linearizable requests */
 
@@ -80,6 +82,7 @@ static void flight_free(struct flight *flight)
         TAILQ_REMOVE(&etcd->flying, flight, of_etcd);
         etcd->flying_count -= flight->request != NULL;
         etcd->here_count -= flight->is_here;
+        etcd->look_count -= flight->is_look;
         etcd->watching_count -= flight->line != NULL;
         curl_multi_remove_handle(etcd->multi, flight->easy);
         handle_leave(etcd, flight->easy);
@@ -257,6 +260,12 @@ static CURL *handle_take(struct etcd *etcd)
     return easy;
 }
 
+/* Nobody waits for it. */
+static bool looks_at_hold(const struct flight *flight)
+{
+    return flight->request != NULL && flight->request->what == WATCH;
+}
+
 /* With the mutex. False: out of memory. */
 static bool launch(struct flight *flight)
 {
@@ -298,6 +307,8 @@ static bool launch(struct flight *flight)
     etcd->flying_count += flight->request != NULL;
     flight->is_here = flight->request != NULL;
     etcd->here_count += flight->is_here;
+    flight->is_look = looks_at_hold(flight);
+    etcd->look_count += flight->is_look;
     etcd->watching_count += flight->line != NULL;
     keep_connections(etcd);
     etcd->base.commands++;
@@ -331,6 +342,8 @@ static bool launch_all(struct etcd *etcd, int64_t now_ns)
             drop(flight);
         else if (flight->request != NULL && (is_full(etcd) || now_ns < etcd->busy_ns))
             continue; /* those of the lease must not wait for them */
+        else if (looks_at_hold(flight) && etcd->look_count >= LOOKS_MAX)
+            continue; /* nor acquires for the reads of many holds */
         else if (!launch(flight))
             return false;
     }
@@ -461,8 +474,17 @@ static void leave_member(struct etcd *etcd)
 {
     struct flight *flight;
     TAILQ_FOREACH(flight, &etcd->flying, of_etcd)
-        flight->is_here = false;
-    etcd->here_count = 0;
+        flight->is_here = flight->is_look = false;
+    etcd->here_count = etcd->look_count = 0;
+}
+
+void etcd_pass(struct etcd *etcd, uint64_t moves)
+{
+    if (moves != etcd->moves || etcd->url.endpoint_count == 1)
+        return;
+    etcd->moves++;
+    leave_member(etcd);
+    etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count;
 }
 
 void etcd_move(struct etcd *etcd, uint64_t moves, const char *why)
@@ -561,10 +583,19 @@ static void rest(struct etcd *etcd, int64_t until_ns)
     pthread_mutex_lock(&session->mutex);
 }
 
+/* CLOCK_MONOTONIC. */
+static int64_t closes_until_ns(const struct etcd *etcd)
+{
+    const int64_t closes_ns = etcd->base.client->closes_ns;
+    return max_ns(mono_deadline_ns(CLOSE_LEAST_MS), min_ns(mono_deadline_ns(CLOSE_MS), closes_ns));
+}
+
 /* Each member is asked once, until one answers. A hold that was abandoned must not end now. */
 static void close_all(struct etcd *etcd)
 {
-    int64_t until_ns = min_ns(mono_deadline_ns(CLOSE_MS), etcd->base.client->closes_ns);
+    const int64_t until_ns = closes_until_ns(etcd);
+    if (etcd->here_count > 0) /* it has not answered: perhaps another one does */
+        etcd_pass(etcd, etcd->moves);
     if (session_is_held(&etcd->base))
         etcd->lease = 0;
     for (size_t i = 0; i < etcd->url.endpoint_count && etcd->lease != 0; i++) {

@@ -32,10 +32,11 @@ void lease_confirmed(struct etcd *etcd, const struct flight *flight, const struc
 
 /* ---- What is asked for ----------------------------------------------------------------------- */
 
-/* Whether the request needs the own key. A LET_GO does without it, if need be: see let_go(). */
+/* Whether the request needs the own key. A nested one has its owner's key. A LET_GO does without
+ * the own key, if need be: see let_go(). */
 static bool needs_own_key(const struct request *request)
 {
-    return request->what == ACQUIRE && !request->first && !request_nests(request);
+    return request->what == ACQUIRE && !request->first && request->exchange->hold->depth == 1;
 }
 
 /* The servers refuse the lease, or only the own key. Requests that need it are answered with the
@@ -75,13 +76,14 @@ static void beat_again(struct etcd *etcd)
 }
 
 /* Each of the lease's own requests ends with it. False: it was not answered. */
-static bool has_landed(struct etcd *etcd, const struct reply *reply)
+static bool has_landed(const struct flight *flight, const struct reply *reply)
 {
+    struct etcd *etcd = flight->etcd;
     etcd->asking = false;
     session_look(&etcd->base);
     if (reply->outcome == REFUSED) {
         refuse(etcd, reply->why, false);
-        etcd->endpoint = (etcd->endpoint + 1) % etcd->url.endpoint_count; /* others may not */
+        etcd_pass(etcd, flight->moves); /* others may not */
     } else if (reply->outcome != ANSWERED) {
         beat_again(etcd);
     }
@@ -100,7 +102,7 @@ static bool is_token(const char *text)
 static void has_token(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
-    if (!has_landed(etcd, reply))
+    if (!has_landed(flight, reply))
         return;
     const char *token = json_text(reply->json, "token");
     if (!is_token(token)) {
@@ -137,7 +139,7 @@ static void is_granted(struct flight *flight, const struct reply *reply)
     struct etcd *etcd = flight->etcd;
     struct session *session = &etcd->base;
     struct queue *queue;
-    if (!has_landed(etcd, reply))
+    if (!has_landed(flight, reply))
         return;
     const uint64_t lease = json_number(reply->json, "ID"), ttl_s = json_number(reply->json, "TTL");
     if (lease == 0 || ttl_s == 0) {
@@ -170,7 +172,7 @@ static void is_proven(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
     const int64_t counts_ns = etcd->base.counts_ns;
-    if (!has_landed(etcd, reply))
+    if (!has_landed(flight, reply))
         return;
     lease_confirmed(etcd, flight, reply);
     if (etcd->base.counts_ns == counts_ns) /* another leader than the keep-alive's, perhaps */
@@ -192,7 +194,7 @@ static struct flight *prove(struct etcd *etcd)
 static void is_kept_alive(struct flight *flight, const struct reply *reply)
 {
     struct etcd *etcd = flight->etcd;
-    if (!has_landed(etcd, reply) || flight->lease != etcd->lease)
+    if (!has_landed(flight, reply) || flight->lease != etcd->lease)
         return;
     if (json_number(reply->json, "TTL") == 0) {
         /* A leader that has just begun may not know the lease yet: then its keys are in the way. */

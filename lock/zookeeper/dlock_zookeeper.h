@@ -34,7 +34,8 @@
  *
  * IDENTITY.  dlock_identity() is a random value in a node of ours, "<path>/identity". It differs if
  * the ensemble has lost its data. Before you use a copy of the data, delete the node. Clients watch
- * it, and read it anew after each new connection.
+ * it, and read it anew after each new connection. A nested hold that asks for it may get a newer
+ * one than that of its token, if its outer hold did not ask.
  *
  * WHAT DIFFERS.  want.reads, and the batch of a release, are commands of Redis: UNSUPPORTED. A
  * nested hold has the token of its owner's first hold. A break, or a delete by an operator, is told

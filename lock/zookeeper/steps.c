@@ -23,6 +23,7 @@
 #define NUMBER_MAX (INT32_MAX - (1 << 24)) /* of a node that may hold */
 #define REST_MS_LEAST 200
 #define REST_MS_MOST 1000
+#define VANISHED_MAX 3 /* identities, in one acquire */
 
 static struct zk_session *owner_of(const struct request *request)
 {
@@ -190,8 +191,10 @@ static struct request *landed(const void *data, int rc, bool write)
     pthread_mutex_lock(&zk->base.mutex);
     request->in_flight--;
     struct zk_place *left = left_by(request);
-    if (left != NULL && left->leave == request && request->in_flight == 0)
+    if (left != NULL && left->leave == request && request->in_flight == 0) {
         left->leave = NULL;
+        session_look(&zk->base); /* another one may wait for that */
+    }
     if (request_is_late(request)) /* acquires may wait for that */
         session_look(&zk->base);
     if (!zk_is_no_answer(rc))
@@ -295,6 +298,8 @@ static void is_identity_read(int rc, const char *value, int size, const struct S
     if (rc == ZOK && size > 0 && (size_t)size < sizeof identity->text) {
         memcpy(identity->text, value, (size_t)size);
         identity->text[size] = '\0';
+    } else if (rc == ZNONODE && ++zk_request_of(request)->vanished < VANISHED_MAX) {
+        ; /* it was deleted after it was made, or found: it is made again */
     } else if (!zk_is_no_answer(rc) && request_is_wanted(request) && !was_torn(request)) {
         request_answer(request,
                        fail(DLOCK_REFUSED, "zk://%.200s: '%s" IDENTITY "': %s", zk->url.hosts,
@@ -767,12 +772,21 @@ static void create_and_list(struct request *request, struct place *place)
 
 /* What is in flight has not been answered in time. What is sent behind it would be of no use to its
  * caller, and would be work for a server that goes on. */
-static bool hangs(const struct session *session)
+static bool hangs(struct zk_session *zk)
 {
+    const int64_t limit_ms = zk->base.client->options.command_timeout_ms;
     const struct request *request;
-    TAILQ_FOREACH(request, &session->requests, of_session) /* the oldest are the first */
-        if (request->in_flight > 0 && request_is_late(request))
+    int64_t oldest_ns = boot_ns();
+    if (oldest_ns < zk->clear_ns)
+        return false;
+    TAILQ_FOREACH(request, &zk->base.requests, of_session) { /* the oldest are the first */
+        if (request->in_flight == 0)
+            continue;
+        if (request_is_late(request))
             return true;
+        oldest_ns = min_ns(oldest_ns, request->launched_ns);
+    }
+    zk->clear_ns = oldest_ns + limit_ms * NS_PER_MS;
     return false;
 }
 
@@ -822,7 +836,7 @@ static bool must_rest(const struct request *request)
 
 static void acquire(struct request *request)
 {
-    if (!request->sent && hangs(request->queue->session))
+    if (!request->sent && hangs(owner_of(request)))
         return; /* it is looked at again */
     if (must_rest(request)) {
         rest(request);

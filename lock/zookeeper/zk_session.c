@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define LOOK_AGAIN_NS (50 * NS_PER_MS)     /* at a handle that could not be opened */
-#define LOG_IN_AGAIN_NS (1000 * NS_PER_MS) /* after a login was refused */
+#define LOG_IN_AGAIN_NS (1000 * NS_PER_MS) /* after a login was refused, or not sent */
 
 bool zk_is_no_answer(int rc)
 {
@@ -66,14 +66,20 @@ static void expired(struct zk_session *zk)
 }
 
 /* Before the first request, which the server would refuse without it. The next connections begin
- * with it by themselves. False: the connection is lost again, and the next one will tell. */
+ * with it by themselves. False: the connection is lost again, and the next one will tell. Or there
+ * was no memory to send it: the connection lives, and another handle takes its place. */
 static bool logs_in(struct zk_session *zk, zhandle_t *handle)
 {
     const char *login = zk->url.login;
-    if (login != NULL && !zk->logged_in)
-        zk->logged_in =
-            zoo_add_auth(handle, "digest", login, (int)strlen(login), NULL, NULL) == ZOK;
-    return login == NULL || zk->logged_in;
+    if (login == NULL || zk->logged_in)
+        return true;
+    int rc = zoo_add_auth(handle, "digest", login, (int)strlen(login), NULL, NULL);
+    zk->logged_in = rc == ZOK;
+    if (rc != ZOK && rc != ZINVALIDSTATE) {
+        zk->pauses = true;
+        expired(zk);
+    }
+    return zk->logged_in;
 }
 
 static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
@@ -95,8 +101,8 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
         session->connects++;
         session->refused = false;
         session->identity.text[0] = '\0'; /* perhaps servers that were restored from a copy */
-        zk->heard = false;
         zk->beat.sent_ns = 0;
+        zk->heard = session->open_locks == 0; /* nothing is asked: it is not silent */
         proof_connected(&zk->proof);
         if (session->open_locks == 0) /* else the answer to the first write tells it */
             session_tell(session, false, "connected");
@@ -107,7 +113,7 @@ static void session_state(struct zk_session *zk, zhandle_t *handle, int state)
                                                         : "the connection was lost");
     }
     if (state == ZOO_AUTH_FAILED_STATE) {
-        zk->refused = session->refused = true;
+        zk->pauses = session->refused = true;
         strcpy(session->trouble, "the login was refused");
     }
     if (over)
@@ -279,7 +285,7 @@ static void open_handle(struct zk_session *zk)
 {
     struct session *session = &zk->base;
     zk->opening = true;
-    zk->logged_in = zk->refused = session->refused = false;
+    zk->logged_in = zk->pauses = session->refused = false;
     zk->lost_ns = boot_ns();
     session->granted_ms = 0;
     session->counts_ns = 0;
@@ -316,7 +322,7 @@ static void *keep_handle(void *arg)
             close_handle(zk);
             zk->ending = zk->gives_up;
             zk->gives_up = false;
-            if (zk->refused)
+            if (zk->pauses)
                 pause_for(session, LOG_IN_AGAIN_NS);
         }
         if (zk->handle == NULL && !session->stop)

@@ -16,6 +16,7 @@ struct zk_request {
     int create_rc;       /* ACQUIRE: the answer to the create before the list */
     uint64_t connection; /* how many the session had had when its latest was sent */
     bool breaks;         /* BREAK: the delete was sent */
+    int vanished;        /* ACQUIRE: so often the identity was gone when it was read */
 };
 
 struct zk_place {
@@ -37,13 +38,14 @@ struct zk_session {
     zhandle_t *handle;   /* NULL: none */
     bool opening;        /* handle is set by the first event that comes */
     bool logged_in;      /* the handle has the login */
-    bool refused;        /* its login was refused */
+    bool pauses;         /* its login was refused, or not sent: the next one begins later */
     bool expired;        /* it is to be closed */
-    bool heard;          /* something was answered on this connection */
+    bool heard;          /* something was answered on this connection, or it began without a lock */
     int64_t lost_ns;     /* CLOCK_BOOTTIME: since when it is not connected, or not answered */
     clientid_t given_up; /* the session that was given up, as it must be ended */
     bool gives_up;       /* `expired` is set for that reason */
     bool ending;         /* the handle is there only to end it */
+    int64_t clear_ns;    /* CLOCK_BOOTTIME: nothing in flight is late before */
     struct proof proof;
     struct beat {        /* the write to the session's own node */
         bool under_way;  /* ZooKeeper's client calls back */

@@ -25,6 +25,7 @@
 #define READ "{\"success\":[{\"request_range\""
 #define WATCH_PATH "/v3/watch"
 #define FDS_MAX 1024
+#define NOT_PERMITTED "{\"code\":7,\"message\":\"permission denied\"}"
 #define NO_SPACE "{\"code\":8,\"message\":\"etcdserver: mvcc: database space exceeded\"}"
 
 static const struct dlock_options lasting = {.ttl_ms = LONG_MS}, brief = {.ttl_ms = SHORT_MS};
@@ -250,11 +251,57 @@ static void a_look_is_refused(void **state)
     dlock_hold *hold = acquired(lock);
     eventually(is_watched(client, lock));
     size_t reads = proxy_requests(proxy, READ);
-    answer(proxy, READ, "403 Forbidden", "{\"code\":7,\"message\":\"permission denied\"}");
+    answer(proxy, READ, "403 Forbidden", NOT_PERMITTED);
     proxy_cut(proxy, WATCH_PATH);
     eventually(proxy_requests(proxy, READ) >= reads + 2);
     assert_true(proxy_done(proxy) && dlock_valid(hold));
     assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    proxy_free(proxy);
+}
+
+static int looks_of(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    const struct request *request;
+    int count = 0;
+    pthread_mutex_lock(&in->base.mutex);
+    TAILQ_FOREACH(request, &in->base.requests, of_session)
+        count += request->what == WATCH;
+    pthread_mutex_unlock(&in->base.mutex);
+    return count;
+}
+
+/* All watches begin anew, and each hold is read. The reads hang, and hold no acquire back. */
+static void many_holds_are_read(void **state)
+{
+    enum { MANY = 40, AT_ONCE = 8 };
+    (void)state;
+    struct proxy *proxy = proxy_start_to(etcd_server_port(etcd));
+    dlock *locks[MANY];
+    dlock_hold *holds[MANY], *hold;
+    dlock_client *client =
+        client_behind(proxy, (struct dlock_options){.ttl_ms = LONG_MS, .connect_timeout_ms = 3000});
+    dlock *lock = lock_at(client);
+    open_many(client, locks, MANY);
+    for (int i = 0; i < MANY; i++)
+        holds[i] = acquired(locks[i]);
+    for (int i = 0; i < MANY; i++)
+        eventually(is_watched(client, locks[i]));
+    size_t reads = proxy_requests(proxy, READ);
+    proxy_plan_each(proxy, PROXY_HOLD_REQUEST, READ, NULL, 0);
+    proxy_cut(proxy, WATCH_PATH);
+    eventually(looks_of(client) == MANY);
+    assert_status(tried(lock, &hold), OK);
+    assert_in_range(proxy_requests(proxy, READ) - reads, 1, AT_ONCE);
+    nothing_more(proxy);
+    proxy_let_go(proxy);
+    eventually(looks_of(client) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (int i = 0; i < MANY; i++) {
+        assert_status(dlock_release(holds[i], NULL), OK);
+        dlock_close(locks[i]);
+    }
     leave(client, lock);
     proxy_free(proxy);
 }
@@ -297,6 +344,28 @@ static void closed_in_its_time(void **state)
     proxy_plan_each(first, PROXY_MUTE, "POST", NULL, 0);
     leave(client, lock);
     assert_int_equal(proxy_requests(second, REVOKE), 0);
+    proxy_free(first);
+    proxy_free(second);
+}
+
+/* A release has hung at the first one, and took all the time of the close. The other one is asked
+ * to revoke the lease, or the key would stay. */
+static void closed_after_a_release_that_hung(void **state)
+{
+    (void)state;
+    struct proxy *first = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *second = proxy_start_to(etcd_server_port(etcd));
+    dlock_client *client = client_of_two(proxy_port(first), proxy_port(second), lasting);
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    client->options.connect_timeout_ms = client->options.command_timeout_ms = 100;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    proxy_plan_each(first, PROXY_HOLD_REQUEST, "POST", NULL, 0);
+    assert_status(dlock_release(hold, NULL), UNKNOWN);
+    leave(client, lock);
+    eventually(proxy_requests(second, REVOKE) == 1);
+    eventually(places_at() == 0);
     proxy_free(first);
     proxy_free(second);
 }
@@ -551,6 +620,112 @@ static void full_while_a_hold_is_extended(void **state)
     full_end(&full);
 }
 
+static int acquires_of(dlock_client *client)
+{
+    struct etcd *in = inside(client);
+    const struct request *request;
+    int count = 0;
+    pthread_mutex_lock(&in->base.mutex);
+    TAILQ_FOREACH(request, &in->base.requests, of_session)
+        count += request->what == ACQUIRE;
+    pthread_mutex_unlock(&in->base.mutex);
+    return count;
+}
+
+/* A nested acquire waits for a connection when the own key is refused. It does not need that. */
+static void full_while_a_nested_one_waits(void **state)
+{
+    (void)state;
+    struct full full;
+    struct started nested = {0}, waits = {0};
+    dlock *other;
+    full_begin(&full);
+    struct proxy *nearest = proxy_start_to(proxy_port(full.near));
+    dlock_client *client = client_behind(nearest, lasting);
+    dlock *lock = lock_at(client);
+    nothing_more(full.near);
+    dlock_hold *outer = acquired_by(lock, 7);
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    answer_each(full.far, PUT, "429 Too Many Requests", NO_SPACE);
+    proxy_plan(full.near, PROXY_HOLD_REQUEST, PUT, NULL, 0);
+    proxy_plan(nearest, PROXY_HOLD_REQUEST, BEAT, NULL, 0);
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->guard = 0; /* as if an answer to a create was lost */
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    start(other, (struct dlock_want){0}, &waits);
+    eventually(proxy_done(full.near));
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    inside(client)->base.connected = false; /* as if its member had failed */
+    session_look(&inside(client)->base);
+    session_unlock(&inside(client)->base);
+    eventually(proxy_done(nearest));
+    start(lock, (struct dlock_want){.owner_id = 7}, &nested);
+    eventually(acquires_of(client) == 2);
+    proxy_let_go(full.near);
+    started_answered(&waits);
+    assert_int_equal(waits.status, DLOCK_REFUSED);
+    proxy_let_go(nearest);
+    started_answered(&nested);
+    assert_int_equal(nested.status, DLOCK_OK);
+    nothing_more(full.far);
+    assert_status(dlock_release(nested.hold, NULL), OK);
+    assert_status(dlock_release(outer, NULL), OK);
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(nearest);
+    full_end(&full);
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static size_t failures_of(dlock_client *client)
+{
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    size_t failures = inside(client)->failures;
+    pthread_mutex_unlock(&inside(client)->base.mutex);
+    return failures;
+}
+
+/* The client asks another member by then: it is not left. A member that is asked is left. */
+static void a_member_refuses_late(void **state)
+{
+    (void)state;
+    struct proxy *far = proxy_start_to(etcd_server_port(etcd));
+    struct proxy *near = proxy_start_to(proxy_port(far));
+    struct proxy *second = proxy_start_to(etcd_server_port(etcd));
+    dlock *other;
+    dlock_client *client = client_of_two(proxy_port(near), proxy_port(second), lasting);
+    dlock *lock = lock_at(client);
+    assert_status(dlock_open(client, NULL, "other", &other), OK);
+    struct started extends = {.hold = acquired(lock)};
+    answer_each(far, BEAT, "403 Forbidden", NOT_PERMITTED);
+    proxy_plan(near, PROXY_HOLD_REQUEST, BEAT, NULL, 0);
+    pthread_t thread = thread_start(extend, &extends);
+    eventually(proxy_done(near));
+    proxy_plan(near, PROXY_CUT_REQUEST, CREATE, NULL, 0);
+    assert_status(dlock_release(acquired(other), NULL), OK);
+    assert_true(proxy_done(near) && member_of(client) == 1);
+    proxy_let_go(near);
+    thread_wait(thread);
+    assert_int_equal(extends.status, DLOCK_REFUSED);
+    assert_int_equal(member_of(client), 1);
+    assert_int_equal(moves_of(client), 1);
+    answer_each(second, BEAT, "403 Forbidden", NOT_PERMITTED);
+    assert_status(dlock_extend(extends.hold), REFUSED);
+    assert_int_equal(member_of(client), 0);
+    assert_int_equal(moves_of(client), 2);
+    assert_int_equal(failures_of(client), 0);
+    nothing_more(far);
+    nothing_more(second);
+    assert_status(dlock_extend(extends.hold), OK);
+    assert_status(dlock_release(extends.hold, NULL), OK);
+    dlock_close(other);
+    leave(client, lock);
+    proxy_free(near);
+    proxy_free(far);
+    proxy_free(second);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -560,8 +735,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_watch_is_silent),
         cmocka_unit_test(there_are_no_watches),
         cmocka_unit_test(a_look_is_refused),
+        cmocka_unit_test(many_holds_are_read),
         cmocka_unit_test(a_member_is_silent),
         cmocka_unit_test(closed_in_its_time),
+        cmocka_unit_test(closed_after_a_release_that_hung),
         cmocka_unit_test(a_member_of_another_cluster),
         cmocka_unit_test(it_does_not_know_the_lease),
         cmocka_unit_test(a_watch_of_another_cluster),
@@ -569,6 +746,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(full_after_a_create),
         cmocka_unit_test(full_before_a_create),
         cmocka_unit_test(full_while_a_hold_is_extended),
+        cmocka_unit_test(full_while_a_nested_one_waits),
+        cmocka_unit_test(a_member_refuses_late),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -85,9 +85,16 @@ static void comes_second(void)
     type __wrap_##name(__VA_ARGS__);                                                               \
     type __wrap_##name(__VA_ARGS__)
 
+/* So many times a create finds the identity, and an operator deletes it at once. */
+static _Atomic int identities_found;
+
 WRAPPED(int, zoo_acreate, zhandle_t *handle, const char *path, const char *value, int size,
         const struct ACL_vector *access, int mode, string_completion_t then, const void *data)
 {
+    if (strcmp(path, IDENTITY_AT) == 0 && atomic_load(&identities_found) > 0) {
+        atomic_fetch_sub(&identities_found, 1);
+        return ZOK;
+    }
     if (mode == ZOO_CONTAINER)
         comes_second();
     else
@@ -354,6 +361,38 @@ static void a_new_connection_reads_the_identity(void **state)
     leave(client, lock);
 }
 
+static bool knows_identity(dlock_client *client)
+{
+    struct session *session = session_of(client);
+    pthread_mutex_lock(&session->mutex);
+    bool knows = session->identity.text[0] != '\0';
+    session_unlock(session);
+    return knows;
+}
+
+/* It is made again, and not for ever: a node that nobody may create is none, either. */
+static void an_identity_is_deleted_before_it_is_read(void **state)
+{
+    enum { ENOUGH = 100, ATTEMPTS = 3 };
+    (void)state;
+    dlock_hold *none;
+    dlock_client *client = client_near();
+    dlock *lock = lock_at(client);
+    struct dlock_want want = {.size = sizeof want, .identity = true};
+    assert_status(dlock_release(identified(lock, 0), NULL), OK);
+    delete_identity();
+    eventually(!knows_identity(client));
+    atomic_store(&identities_found, ENOUGH);
+    assert_status(dlock_acquire(lock, &want, &none), REFUSED);
+    assert_int_equal(atomic_load(&identities_found), ENOUGH - ATTEMPTS);
+    atomic_store(&identities_found, 1);
+    dlock_hold *hold = identified(lock, 0);
+    assert_int_equal(atomic_load(&identities_found), 0);
+    assert_string_not_equal(dlock_identity(hold), "");
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
 static _Atomic int deletes, writes;
 
 /* The answer to the next delete comes between two attempts of what asked for it: too late for the
@@ -540,6 +579,30 @@ static void a_login_comes_before_all_requests(void **state)
     leave(client, lock);
 }
 
+static _Atomic bool lacks_memory;
+
+WRAPPED(int, zoo_add_auth, zhandle_t *handle, const char *scheme, const char *login, int size,
+        void_completion_t then, const void *data)
+{
+    if (atomic_exchange(&lacks_memory, false))
+        return ZSYSTEMERROR;
+    return __real_zoo_add_auth(handle, scheme, login, size, then, data);
+}
+
+/* The connection lives, and nothing more is told of it. So another session is opened. */
+static void a_login_is_not_sent(void **state)
+{
+    (void)state;
+    dlock_client *client = client_with(proxy, "ann:secret@", "/ann", (struct dlock_options){0});
+    dlock *lock = lock_at(client);
+    atomic_store(&inits, 0);
+    atomic_store(&lacks_memory, true);
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(atomic_load(&inits), 2);
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+}
+
 static _Atomic int threads_left = INT32_MAX;
 
 WRAPPED(bool, dlock_private_thread_begin, pthread_t *thread, void *(*run)(void *), void *arg)
@@ -717,13 +780,14 @@ static void its_watches_are_too_many(void **state)
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
-static _Atomic int64_t boottime_jumps_s;
+static _Atomic int64_t boottime_jumps_s, boottime_reads;
 
 WRAPPED(int, clock_gettime, clockid_t clock, struct timespec *time)
 {
     int result = __real_clock_gettime(clock, time);
     if (clock == CLOCK_BOOTTIME)
         time->tv_sec += atomic_load(&boottime_jumps_s);
+    atomic_fetch_add(&boottime_reads, clock == CLOCK_BOOTTIME);
     return result;
 }
 
@@ -740,6 +804,64 @@ static void the_first_proof_after_a_pause(void **state)
     atomic_store(&boottime_jumps_s, PATIENCE_MS / 50);
     lock = lock_at(client);
     hold = wanted(lock, (struct dlock_want){.wait_ms = PATIENCE_MS});
+    assert_status(dlock_release(hold, NULL), OK);
+    leave(client, lock);
+    atomic_store(&boottime_jumps_s, 0);
+}
+
+/* All are in flight, and none is late. None of them looks at each of the others for that. */
+static void an_acquire_does_not_look_at_all_others(void **state)
+{
+    enum { MANY = 200 };
+    (void)state;
+    char name[16];
+    _Atomic int over = 0;
+    dlock *locks[MANY];
+    dlock_client *client =
+        client_at(url_here(), (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    struct started *crowd = crowd_new(MANY, true, &over);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        locks[i] = lock_named(client, name);
+    }
+    zookeeper_pause(zookeeper);
+    atomic_store(&creates, 0);
+    int64_t reads = atomic_load(&boottime_reads);
+    for (int i = 0; i < MANY; i++)
+        start(locks[i], waiting(PATIENCE_MS), &crowd[i]);
+    eventually(atomic_load(&creates) == MANY);
+    reads = atomic_load(&boottime_reads) - reads;
+    zookeeper_resume(zookeeper);
+    assert_in_range(reads, MANY, MANY * MANY / 4);
+    eventually(atomic_load(&over) == MANY);
+    crowd_answered(crowd, MANY, DLOCK_OK);
+    free(crowd);
+    for (int i = 0; i < MANY; i++)
+        dlock_close(locks[i]);
+    leave(client, lock);
+}
+
+/* No lock was open for long, and nothing was asked. The session is not given up for that when its
+ * connection is lost before the first answer. */
+static void a_connection_is_lost_after_a_pause(void **state)
+{
+    (void)state;
+    dlock_client *client = client_behind(proxy, (struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    assert_status(dlock_release(acquired(lock), NULL), OK);
+    dlock_close(lock);
+    uint64_t connects = stats_of(client).connects;
+    proxy_cut(proxy, "");
+    eventually(stats_of(client).connects == connects + 1);
+    atomic_store(&boottime_jumps_s, PATIENCE_MS / 50);
+    atomic_store(&inits, 0);
+    proxy_plan(proxy, PROXY_CUT_REQUEST, "/dlock/clients/", NULL, 0);
+    lock = lock_at(client);
+    eventually(proxy_done(proxy));
+    dlock_hold *hold = acquired(lock);
+    assert_int_equal(atomic_load(&inits), 0);
     assert_status(dlock_release(hold, NULL), OK);
     leave(client, lock);
     atomic_store(&boottime_jumps_s, 0);
@@ -859,16 +981,20 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_earlier_one_is_deleted_late),
         cmocka_unit_test(who_is_refused_leaves),
         cmocka_unit_test(an_operator_deletes_the_identity),
+        cmocka_unit_test(an_identity_is_deleted_before_it_is_read),
         cmocka_unit_test(a_new_connection_reads_the_identity),
         cmocka_unit_test(who_may_not_leave_asks_seldom),
         cmocka_unit_test(nothing_is_sent_to_a_server_that_hangs),
         cmocka_unit_test(a_login_comes_before_all_requests),
         cmocka_unit_test(a_login_is_refused),
+        cmocka_unit_test(a_login_is_not_sent),
         cmocka_unit_test(no_thread_is_left),
         cmocka_unit_test(a_session_that_is_given_up_connects),
         cmocka_unit_test(a_session_that_was_given_up_is_ended),
         cmocka_unit_test(its_watches_are_too_many),
         cmocka_unit_test(the_first_proof_after_a_pause),
+        cmocka_unit_test(a_connection_is_lost_after_a_pause),
+        cmocka_unit_test(an_acquire_does_not_look_at_all_others),
         cmocka_unit_test(a_session_that_lives_looks_up_no_host),
         cmocka_unit_test(an_address_in_brackets),
         cmocka_unit_test(a_name_is_the_same_in_each_locale),

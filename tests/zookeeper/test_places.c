@@ -203,6 +203,47 @@ static void a_place_is_left_once(void **state)
     leave(client, lock);
 }
 
+static bool has_looked(dlock_client *client)
+{
+    const struct session *session = &inside(client)->base;
+    pthread_mutex_lock(&inside(client)->base.mutex);
+    bool has = session->looked && TAILQ_EMPTY(&session->requests);
+    let_go(client);
+    return has;
+}
+
+static struct request *request_to_leave(dlock_client *client)
+{
+    struct request *request;
+    TAILQ_FOREACH(request, &inside(client)->base.requests, of_session)
+        if (request->what == LET_GO)
+            break;
+    return request;
+}
+
+/* Nobody asks for the first one any more. It ends when its list is answered, and deletes nothing.
+ * So the other one goes on. */
+static void another_request_to_leave_waits(void **state)
+{
+    (void)state;
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 10 * PATIENCE_MS});
+    dlock *lock = lock_at(client);
+    dlock_hold *hold = acquired(lock);
+    eventually(has_looked(client));
+    zookeeper_pause(zookeeper);
+    struct place *place = take_place(client, lock);
+    place->node[0] = '\0'; /* as if its create was not answered */
+    place->doubtful = true;
+    place_leave(lock->engine_state, place);
+    request_to_leave(client)->unasked = false; /* as if its time was over */
+    place_leave(lock->engine_state, place);
+    let_go(client);
+    zookeeper_resume(zookeeper);
+    eventually(has_no_place(client, lock));
+    assert_status(dlock_release(hold, NULL), LOST);
+    leave(client, lock);
+}
+
 /* The session was proven between the grant and the call that watches the hold: the place has the
  * time of the grant, until the hold gets more by an extension. */
 static void an_extension_counts_for_the_place(void **state)
@@ -328,6 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(numbers_are_used_up),
         cmocka_unit_test(nobody_enters_a_queue_that_is_used_up),
         cmocka_unit_test(a_place_is_left_once),
+        cmocka_unit_test(another_request_to_leave_waits),
         cmocka_unit_test(an_extension_counts_for_the_place),
         cmocka_unit_test(an_extension_of_what_is_left),
         cmocka_unit_test(a_nested_release_without_a_connection),
