@@ -327,9 +327,11 @@ static void drop(struct flight *flight)
     flight_free(flight);
 }
 
-static bool is_full(const struct etcd *etcd)
+/* Acquires must not wait for the reads of many holds. */
+static bool is_full(const struct etcd *etcd, const struct flight *flight)
 {
-    return etcd->here_count >= FLIGHTS_MAX || etcd->flying_count >= FLIGHTS_MOST;
+    return etcd->here_count >= FLIGHTS_MAX || etcd->flying_count >= FLIGHTS_MOST ||
+           (looks_at_hold(flight) && etcd->look_count >= LOOKS_MAX);
 }
 
 /* With the mutex. False: out of memory. */
@@ -340,10 +342,8 @@ static bool launch_all(struct etcd *etcd, int64_t now_ns)
         next = TAILQ_NEXT(flight, of_etcd);
         if (flight->request != NULL && !request_is_wanted(flight->request))
             drop(flight);
-        else if (flight->request != NULL && (is_full(etcd) || now_ns < etcd->busy_ns))
+        else if (flight->request != NULL && (is_full(etcd, flight) || now_ns < etcd->busy_ns))
             continue; /* those of the lease must not wait for them */
-        else if (looks_at_hold(flight) && etcd->look_count >= LOOKS_MAX)
-            continue; /* nor acquires for the reads of many holds */
         else if (!launch(flight))
             return false;
     }

@@ -359,7 +359,7 @@ static void closed_after_a_release_that_hung(void **state)
     dlock *lock = lock_at(client);
     dlock_hold *hold = acquired(lock);
     pthread_mutex_lock(&inside(client)->base.mutex);
-    client->options.connect_timeout_ms = client->options.command_timeout_ms = 100;
+    client->options.connect_timeout_ms = client->options.command_timeout_ms = 300;
     pthread_mutex_unlock(&inside(client)->base.mutex);
     proxy_plan_each(first, PROXY_HOLD_REQUEST, "POST", NULL, 0);
     assert_status(dlock_release(hold, NULL), UNKNOWN);
