@@ -237,6 +237,8 @@ static enum reason reason_of(const char *text)
         return REASON_IN_FLIGHT;
     if (strcmp(text, "key-reused") == 0)
         return REASON_KEY_REUSED;
+    if (strcmp(text, "not-admitted") == 0)
+        return REASON_NOT_ADMITTED;
     if (strcmp(text, "stale-token") == 0 || strcmp(text, "stale-epoch") == 0)
         return REASON_STALE_TOKEN;
     return REASON_OTHER;

@@ -144,6 +144,7 @@ enum reason { /* of a refusal: those that a check needs */
               REASON_CLIENT_CLOSED,
               REASON_IN_FLIGHT, /* another request uses the key */
               REASON_KEY_REUSED,
+              REASON_NOT_ADMITTED, /* refused by --admit, before it asked for the lock */
 };
 
 /* There are up to REQUESTS_MAX requests, so rare fields are stored elsewhere. */

@@ -18,6 +18,8 @@ void metrics_sale(int result);
 void metrics_read(int result);
 /* Counts a sale that was answered with the answer stored under its key. */
 void metrics_replayed(void);
+/* Counts what became of a sale that asked for its admission. */
+void metrics_admission(enum stock_verdict verdict);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
 /* Counts a hold that a sale, a guarded read or a change of the stock acquired, and its release if
@@ -42,6 +44,7 @@ struct metrics_now {
     const char *instance;
     const char *rung;
     const char *write;
+    const char *admit;
     size_t queue_depth;
     size_t queue_max;
     long in_flight;

@@ -7,6 +7,8 @@
 #ifndef MODE_H
 #define MODE_H
 
+#include "admission.h"
+
 #include <dlock.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,6 +22,7 @@ struct setting {
     int write; /* enum write_mode */
     bool check_hold;
     bool guard_reads;
+    struct admission admission;
     char run[RUN_MAX + 1]; /* "": none was named */
 };
 

@@ -4,6 +4,7 @@
  */
 #include "restock.h"
 
+#include "admission.h"
 #include "resolve.h"
 #include "sale_record.h"
 
@@ -45,8 +46,12 @@ static enum stock_status write_restock(struct sale_worker *worker, struct sale *
                                        const struct stock_fence *fence, int64_t *before)
 {
     if (!sale->adds) {
+        struct admission_keys keys;
+        admission_keys(worker->env, sale, &keys);
+        const struct stock_beside beside = {.set_key = keys.set, .bucket_key = keys.bucket};
         sale->left = sale->quantity;
-        return stock_replace(worker->stock, sale->stock_key, sale->quantity, fence, before);
+        return stock_replace(worker->stock, sale->stock_key, sale->quantity, &beside, fence,
+                             before);
     }
     enum stock_status written =
         stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &sale->left);
