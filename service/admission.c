@@ -104,12 +104,12 @@ bool admission_ask(struct sale_worker *worker, struct sale *sale)
     if (admission->kind == ADMISSION_OFF || sale->purpose != SALE_SELL)
         return true;
     admission_keys(worker->env, sale, &keys);
-    const struct stock_admission asked = {
-        .key = is_window ? keys.window : keys.bucket,
-        .set_key = is_window ? NULL : keys.set,
-        .record_key = sale->key[0] != '\0' ? sale->record_key : NULL,
-        .rate = admission->rate,
-        .burst = admission->burst};
+    const struct stock_admission asked = {.key = is_window ? keys.window : keys.bucket,
+                                          .set_key = is_window ? NULL : keys.set,
+                                          .record_key =
+                                              sale->key[0] != '\0' ? sale->record_key : NULL,
+                                          .rate = admission->rate,
+                                          .burst = admission->burst};
     enum stock_status status = stock_admit(worker->stock, &asked, &answer);
     if (status != STOCK_OK) {
         section_end_by_stock(worker, sale, status);

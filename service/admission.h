@@ -30,8 +30,8 @@ struct admission {
 #define ADMISSION_FORM "off, RATE[,BURST] or window:RATE"
 #define ADMISSION_MOST 1000000000 /* the greatest RATE, and the greatest BURST */
 #define ADMISSION_FLAW                                                                             \
-    "it counts anew when a second of the server's clock begins, so it lets twice the rate through " \
-    "within a moment"
+    "it counts anew in each second of the server's clock, and admits twice the rate where two "    \
+    "seconds meet"
 
 /* False: error[] says what was wrong and what would be right. */
 #define ADMISSION_ERROR_MAX 256
@@ -53,9 +53,9 @@ struct admission_keys {
 void admission_keys(const struct sale_env *env, const struct sale *sale,
                     struct admission_keys *keys);
 
-/* Before the sale asks for the lock: asks for its admission. True also if nothing is limited. False:
- * the sale has ended. If the reply is lost, the sale is not admitted; a token may have been taken
- * for nothing. */
+/* Before the sale asks for the lock: asks for its admission. True also if nothing is limited.
+ * False: the sale has ended. If the reply is lost, the sale is not admitted; a token may have been
+ * taken for nothing. */
 bool admission_ask(struct sale_worker *worker, struct sale *sale);
 
 #endif

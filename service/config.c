@@ -112,9 +112,9 @@ static const struct row rows[] = {
      "the lock of a sale"},
     {"admit", ADMIT, ADMISSION_FORM, "", "off", 0, 0, AT(admission),
      "how many sales of an item all instances together admit, by the clock of the stock's Redis. "
-     "More are answered 429. RATE is a second; BURST sales may come at once, by default as many as "
-     "the stock was set to last. window:RATE, FLAWED: a counter for each second, which lets two "
-     "bursts through where two seconds meet"},
+     "More are answered 429. RATE sales a second; BURST may come at once, by default as many as "
+     "the stock was set to last. With window, FLAWED: a counter for each second, which admits "
+     "twice the rate where two seconds meet"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),

@@ -301,7 +301,7 @@ def test_a_switch(redis, start, tmp_path):
 
 
 def test_the_flawed_value_is_told_at_the_start(redis, start):
-    assert "twice the rate" in start(redis, "--admit", "window:5").logged("flawed-admission")[0]["detail"]
+    assert "admits twice the rate" in start(redis, "--admit", "window:5").logged("flawed-admission")[0]["detail"]
     assert not start(redis, "--admit", "5", name="b").logged("flawed-admission")
 
 
