@@ -12,7 +12,7 @@ enum {
     DEADLOCK = 1 << RESULT_DEADLOCK,
     UNDERSOLD = 1 << RESULT_UNDERSOLD,
 };
-enum { ONE = 1, MANY = 2, SHORT = 1, ENOUGH = 2, ANY = 3 };
+enum { ONE = 1, MANY = 2, SHORT = 1, ENOUGH = 2, GIVE_UP = 1, TRY_AGAIN = 2, ANY = 3 };
 #define ANY_TEXT ""
 
 static const struct cell {
@@ -26,8 +26,24 @@ static const struct cell {
 } cells[] = {
 #define CELL(rung, write, fault, instances, stock, results, why)                                   \
     {rung, write, fault, instances, stock, results, why},
+#define POLICY(on_conflict, write, buyers, results, why)
 #include "expected.def"
 #undef CELL
+#undef POLICY
+};
+
+static const struct policy {
+    const char *on_conflict;
+    const char *write;
+    unsigned buyers;
+    unsigned results;
+    const char *why;
+} policies[] = {
+#define CELL(rung, write, fault, instances, stock, results, why)
+#define POLICY(on_conflict, write, buyers, results, why) {on_conflict, write, buyers, results, why},
+#include "expected.def"
+#undef CELL
+#undef POLICY
 };
 
 static bool expected_fits(const char *cell, const char *value)
@@ -37,7 +53,8 @@ static bool expected_fits(const char *cell, const char *value)
 
 static bool known_write(const char *write)
 {
-    static const char *const writes[] = {"decr", "set", "atomic", "fenced_textbook", "fenced"};
+    static const char *const writes[] = {"decr",  "set", "atomic", "cas", "fenced_textbook",
+                                         "fenced"};
     for (size_t i = 0; i < sizeof writes / sizeof *writes; i++)
         if (strcmp(write, writes[i]) == 0)
             return true;
@@ -70,6 +87,16 @@ static const struct cell *find_cell(const struct run *run, const char *fault)
     return NULL;
 }
 
+static const struct policy *find_policy(const struct run_spec *spec)
+{
+    const unsigned buyers = spec->retries > 0 ? TRY_AGAIN : GIVE_UP;
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        if (expected_fits(policies[i].on_conflict, spec->on_conflict) &&
+            expected_fits(policies[i].write, spec->write) && (policies[i].buyers & buyers) != 0)
+            return &policies[i];
+    return NULL;
+}
+
 struct expected expected_of(const struct run *run)
 {
     const struct run_spec *spec = &run->spec;
@@ -82,6 +109,9 @@ struct expected expected_of(const struct run *run)
         snprintf(fault, sizeof fault, "%.*s", (int)(check - spec->fault), spec->fault);
         cell = find_cell(run, fault);
     }
+    const struct policy *policy = find_policy(spec);
+    if (cell != NULL && policy != NULL)
+        return (struct expected){cell->results | policy->results, policy->why};
     if (cell != NULL)
         return (struct expected){cell->results, cell->why};
     return (struct expected){0, "the table of expected results has no cell for it"};

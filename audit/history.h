@@ -27,6 +27,7 @@
     X(unknown, REQUEST)                                                                            \
     X(replay, REQUEST)                                                                             \
     X(reacquire, REQUEST)                                                                          \
+    X(abort, REQUEST)                                                                              \
     X(granted, HOLD)                                                                               \
     X(enter, HOLD)                                                                                 \
     X(read, HOLD)                                                                                  \

@@ -12,7 +12,8 @@
 #include <string.h>
 
 /* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
- * and replayed, about idempotency keys, are optional too. */
+ * and replayed, about idempotency keys, are optional too, and so is buyer: what a buyer asks for
+ * once, in however many attempts. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
@@ -26,7 +27,8 @@
     X(left)                                                                                        \
     X(URL)                                                                                         \
     X(key)                                                                                         \
-    X(replayed)
+    X(replayed)                                                                                    \
+    X(buyer)
 
 enum column {
 #define X(name) COLUMN_##name,
@@ -140,6 +142,9 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     if (key[0] != '\0') /* if the item is not known yet, nginx.log or the history adds it */
         request->key = keys_add(
             run, request->asked_item != NONE ? request->asked_item : request->client_item, key);
+    const char *buyer = client_field(table, COLUMN_buyer);
+    if (buyer[0] != '\0')
+        request->buyer = names_add(&run->buyers, buyer);
     request->client_instance = run_instance(run, client_field(table, COLUMN_instance));
 }
 

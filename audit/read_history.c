@@ -237,10 +237,11 @@ static enum reason reason_of(const char *text)
         return REASON_IN_FLIGHT;
     if (strcmp(text, "key-reused") == 0)
         return REASON_KEY_REUSED;
-    if (strcmp(text, "not-admitted") == 0)
-        return REASON_NOT_ADMITTED;
     if (strcmp(text, "stale-token") == 0 || strcmp(text, "stale-epoch") == 0)
         return REASON_STALE_TOKEN;
+    if (strcmp(text, "lock-busy") == 0 || strcmp(text, "contended") == 0 ||
+        strcmp(text, "not-admitted") == 0)
+        return REASON_TRY_AGAIN;
     return REASON_OTHER;
 }
 
@@ -324,6 +325,28 @@ static void ask_again(struct reader *reader, struct record *record)
         set_again(run, &run->sections[number], record->t_ns);
 }
 
+/* The version of the stock had changed, so the section reads again. */
+static void read_again(struct reader *reader, struct record *record)
+{
+    const char *hold = NULL;
+    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    uint32_t number = find_hold(reader->run, hold);
+    struct section *section = number == NONE ? NULL : &reader->run->sections[number];
+    if (section == NULL || section->request != record->request || section->stage != STAGE_READ) {
+        complain(&reader->source, record->line,
+                 "abort of hold %.80s, which has not read the stock; it must follow a read of its "
+                 "own",
+                 hold);
+        return;
+    }
+    section->stage = STAGE_ENTER;
+    section->at_ns[STAGE_READ] = NOT_STAMPED;
+    section->stock_before = NOT_KNOWN;
+}
+
 /* The line must state the same quantity as the request's `invoke`. */
 static void follow_quantity(struct reader *reader, struct record *record,
                             const struct request *request)
@@ -350,6 +373,10 @@ static void about_request(struct reader *reader, struct record *record)
     }
     if (record->event == EVENT_reacquire) {
         ask_again(reader, record);
+        return;
+    }
+    if (record->event == EVENT_abort) {
+        read_again(reader, record);
         return;
     }
     if (record->event == EVENT_replay) {

@@ -158,6 +158,7 @@ static bool read_numbers(struct run_spec *spec, char error[JSON_ERROR_MAX])
     spec->min_share = 0.5;
     if (!json_int(spec->json, "requests", JSON_REQUIRED, 0, REQUESTS_MAX, &spec->requests, error) ||
         !json_int(spec->json, "ttl_ms", JSON_OPTIONAL, 1, 86400000, &spec->ttl_ms, error) ||
+        !json_int(spec->json, "retries", JSON_OPTIONAL, 0, REQUESTS_MAX, &spec->retries, error) ||
         !json_int(spec->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &spec->quantity, error) ||
         !json_real(spec->json, "min_share", JSON_OPTIONAL, &spec->min_share, error))
         return false;
@@ -194,11 +195,13 @@ bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
         return false;
     }
     spec->fault = "none";
+    spec->on_conflict = "wait";
     spec->json = json_file(path, error);
     return spec->json != NULL && json_text(spec->json, "run", JSON_REQUIRED, &spec->run, error) &&
            json_text(spec->json, "rung", JSON_REQUIRED, &spec->rung, error) &&
            json_text(spec->json, "write", JSON_REQUIRED, &spec->write, error) &&
            json_text(spec->json, "fault", JSON_OPTIONAL, &spec->fault, error) &&
+           json_text(spec->json, "on_conflict", JSON_OPTIONAL, &spec->on_conflict, error) &&
            json_bool(spec->json, "restocked", JSON_OPTIONAL, &spec->restocked, error) &&
            json_bool(spec->json, "fresh_keys", JSON_OPTIONAL, &spec->fresh_keys, error) &&
            json_bool(spec->json, "direct", JSON_OPTIONAL, &spec->direct, error) &&

@@ -37,6 +37,7 @@ void run_free(struct run *run)
     names_free(&run->item_names);
     names_free(&run->request_ids);
     names_free(&run->keys);
+    names_free(&run->buyers);
     names_free(&run->restock_ids);
     names_free(&run->holds);
     names_free(&run->processes);
@@ -69,6 +70,7 @@ uint32_t run_request(struct run *run, const char *id)
         .section = NONE,
         .key = NONE,
         .replay = NONE,
+        .buyer = NONE,
     };
     return (uint32_t)run->request_count++;
 }
@@ -290,6 +292,7 @@ void run_settle(struct run *run)
     find_span(run);
     sales_find(run);
     keys_settle(run);
+    buyers_settle(run);
     run->by_lock = memory_new(run->section_count, sizeof *run->by_lock);
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];

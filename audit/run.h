@@ -65,6 +65,8 @@ struct run_spec {
     const char *instances[INSTANCES_MAX];
     size_t instance_count;
     int64_t ttl_ms;
+    const char *on_conflict; /* what a sale does if the lock is taken */
+    int64_t retries;         /* how often a buyer asks again after that, at most */
     int64_t requests;
     int64_t quantity;
     double min_share;
@@ -144,7 +146,7 @@ enum reason { /* of a refusal: those that a check needs */
               REASON_CLIENT_CLOSED,
               REASON_IN_FLIGHT, /* another request uses the key */
               REASON_KEY_REUSED,
-              REASON_NOT_ADMITTED, /* refused by --admit, before it asked for the lock */
+              REASON_TRY_AGAIN, /* lock-busy, contended, not-admitted: an attempt, see buyers.c */
 };
 
 /* There are up to REQUESTS_MAX requests, so rare fields are stored elsewhere. */
@@ -174,6 +176,7 @@ struct request {
     uint32_t section; /* head of the list of its sections, latest first; NONE */
     uint32_t key;     /* number of its idempotency key, which belongs to an item; NONE */
     uint32_t replay;  /* its index in run->replays; NONE */
+    uint32_t buyer;   /* number of the buyer that its client names; NONE */
     int16_t code;
     uint8_t history;
     uint8_t instance;
@@ -190,7 +193,8 @@ struct request {
     bool reads : 1;     /* it only reads */
     bool kept : 1;      /* its refusal is stored under its key */
     bool confirmed : 1; /* a sale of it agrees with its client's answer; set by sales_find */
-    bool repeats : 1;   /* another request represents its key; set by keys_settle */
+    bool repeats : 1;   /* another request represents its key, or its buyer asked again; set by
+                           keys_settle and buyers_settle */
     bool elsewhere : 1; /* its URL names an item that is not on sale in this run */
     bool before : 1;    /* its stored answer was first given before the run; set by sales_find */
     bool mistimed : 1;  /* its times are no proof; set by check_clocks and the readers */
@@ -260,7 +264,7 @@ struct sale {
     int64_t t_ns; /* of the write; INT64_MAX if unknown */
 };
 
-_Static_assert(sizeof(struct request) <= 120 && sizeof(struct section) <= 128,
+_Static_assert(sizeof(struct request) <= 128 && sizeof(struct section) <= 128,
                "a run has millions of them");
 
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
@@ -332,6 +336,7 @@ struct counts {
     int64_t duplicate_key_units; /* units sold under a key that already had its sale */
     int64_t replayed;            /* stored answers that were sent again */
     int64_t before;              /* those of them that were first given before the run */
+    int64_t attempts;            /* refusals after which the buyer asked again */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
 };
@@ -354,7 +359,8 @@ struct run {
     struct request *requests;
     size_t request_count, request_capacity;
     struct names request_ids;
-    struct names keys; /* idempotency keys, each with the item's name */
+    struct names keys;   /* idempotency keys, each with the item's name */
+    struct names buyers; /* as the clients name them */
     struct replay *replays;
     size_t replay_count, replay_capacity;
 
@@ -452,6 +458,8 @@ void sales_find(struct run *run);
 struct sale run_sale(const struct run *run, size_t number);
 /* Part of run_settle, after sales_find: decides which request represents each key. */
 void keys_settle(struct run *run);
+/* Part of run_settle, after keys_settle: finds the attempts of buyers who asked again. */
+void buyers_settle(struct run *run);
 /* The number of that key of the item; a new key gets one. */
 uint32_t keys_add(struct run *run, uint32_t item, const char *key);
 uint32_t keys_find(const struct run *run, uint32_t item, const char *key); /* NONE if it is new */

@@ -107,6 +107,11 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                      counts->distinct < counts->sold ? "no unit more often than it was in stock"
                                                      : "no unit twice",
                      run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
+    if (counts->attempts > 0)
+        findings_add(&run->findings, RESULT_OK,
+                     "attempts after which the buyer asked again: %lld (the lock was taken, or the "
+                     "shop admitted no more)",
+                     (long long)counts->attempts);
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,
                      "rung %.40s, write %.40s, fault %.40s: %s; "
@@ -229,6 +234,7 @@ static void add_counts(cJSON *json, const struct counts *counts)
         {"duplicate_units", counts->duplicate_units},
         {"duplicate_key_units", counts->duplicate_key_units},
         {"replayed", counts->replayed},
+        {"attempts", counts->attempts},
         {"rejected_early", counts->rejected_early},
         {"overlaps", counts->overlaps},
         {"max_parallel", counts->max_parallel},

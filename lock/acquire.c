@@ -565,6 +565,10 @@ static dlock_status acquire_prepare(struct acquiring *a, dlock *lock, const stru
             DLOCK_INVALID,
             "want.call_max_ms is %lld; it must be 1 to %lld, or 0 for wait_ms and the bound",
             (long long)a->want.call_max_ms, (long long)HOLD_MS_MOST);
+    if (a->want.contenders > CONTENDERS_MOST)
+        return fail(DLOCK_INVALID,
+                    "want.contenders is %zu; it must be 1 to %d, or 0 for the client's",
+                    a->want.contenders, CONTENDERS_MOST);
     if (a->want.reads != NULL)
         lock->client->engine->begin_batch(a->want.reads);
     int64_t deadline_ns = a->want.wait_ms == 0 ? 0 : mono_deadline_ns(a->want.wait_ms);
@@ -580,7 +584,10 @@ static dlock_status acquire_prepare(struct acquiring *a, dlock *lock, const stru
                             .deadline_ns = deadline_ns,
                             .ends_ns = a->ends_ns,
                             .reads = a->want.reads != NULL,
+                            .contenders_max = lock->client->options.contenders,
                             .wake_fd = -1};
+    if (a->want.contenders != 0 && a->want.contenders < a->wait.contenders_max)
+        a->wait.contenders_max = a->want.contenders;
     a->wait.hold = a->hold = hold_wanted(lock, &a->want);
     if (a->hold == NULL)
         return fail(DLOCK_NO_MEMORY, "out of memory");

@@ -74,7 +74,7 @@ static dlock_status check_options(struct dlock_options *options)
                               TTL_MS_LEAST)) != DLOCK_OK) ||
         (status = set_number(&options->retry_ms, "retry_ms", 20, 60000, 1)) != DLOCK_OK ||
         (status = set_count(&options->connections_max, "connections_max", 64, 10000)) != DLOCK_OK ||
-        (status = set_count(&options->contenders, "contenders", 16, 10000)) != DLOCK_OK ||
+        (status = set_count(&options->contenders, "contenders", 16, CONTENDERS_MOST)) != DLOCK_OK ||
         (status = set_count(&options->waiters_max, "waiters_max", 100000, 1000000)) != DLOCK_OK ||
         (status = set_count(&options->handoff_max, "handoff_max", 64, 1000)) != DLOCK_OK ||
         (status = set_number(&options->handoff_ms, "handoff_ms", 10, 60000, 1)) != DLOCK_OK ||

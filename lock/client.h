@@ -30,6 +30,7 @@ int64_t cancel_requested_ns(const dlock_cancel *cancel);
 #define TTL_MS_LEAST 100
 #define TTL_MS_MOST INT64_C(86400000)
 #define HOLD_MS_MOST INT64_C(31536000000) /* a year */
+#define CONTENDERS_MOST 10000
 
 struct dlock {
     struct dlock_client *client;

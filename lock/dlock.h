@@ -635,6 +635,12 @@ struct dlock_want {
      * makes one attempt answers REFUSED then. So does the first attempt of all on new servers: it
      * gives them their identity. Other rungs with tokens always draw one. Default false. */
     bool token;
+
+    /* Ask for the lock only while fewer than so many waiters of this client do; until then wait in
+     * its queue, and with it all that come later. With 1 the waiters of a process first wait for
+     * each other, and one of them asks the server. More than dlock_options.contenders has no
+     * effect. Default 0: dlock_options.contenders; at most 10000. */
+    size_t contenders;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one attempt.

@@ -20,9 +20,10 @@ static struct loop *loop_of(const struct dlock *lock)
     return &lock->client->loop;
 }
 
-static size_t contenders_max(const struct dlock *lock)
+static bool is_room_for(const struct wait *wait)
 {
-    return lock->ops->contend == CONTEND_EACH ? lock->client->options.contenders : 1;
+    const bool each = wait->lock->ops->contend == CONTEND_EACH;
+    return wait->lock->queue.contenders < (each ? wait->contenders_max : 1);
 }
 
 static bool contends_with_each(const struct wait *wait)
@@ -143,7 +144,8 @@ static bool enqueue(struct wait *wait)
     if (owner_may_nest(wait->hold) && wait->by_owner.le_prev == NULL)
         LIST_INSERT_HEAD(owner_bucket(wait->hold), wait, by_owner);
     TAILQ_INSERT_TAIL(&queue->waits, wait, in_queue);
-    if (queue->contenders >= contenders_max(wait->lock))
+    const struct wait *before = TAILQ_PREV(wait, waits_in_queue, in_queue);
+    if (!is_room_for(wait) || (before != NULL && before->state == WAIT_BEHIND))
         return false;
     queue->contenders++;
     set_trying(wait);
@@ -160,23 +162,23 @@ struct wait *wait_first(const struct dlock *lock)
     return NULL;
 }
 
-/* Makes the next waiter a contender. held_ms: how long the present holder's hold is valid; the
- * waiter may sleep so long, unless it is woken. 0: it tries at once. trying_ns: since when the
- * contenders before it have tried. */
+/* Makes the next waiters contenders while there is room. held_ms: how long the present holder's
+ * hold is valid; a waiter may sleep so long, unless it is woken. 0: it tries at once. trying_ns:
+ * since when the contenders before it have tried. */
 static void move_up(struct dlock *lock, int64_t held_ms, int64_t trying_ns)
 {
     struct wait_queue *queue = &lock->queue;
-    struct wait *next = wait_first(lock);
-    if (next == NULL || queue->contenders >= contenders_max(lock))
-        return;
-    queue->contenders++;
-    if (held_ms == 0 || next->running) { /* running: its time or its cancel has come */
-        try_now(next);
-        next->trying_ns = min_ns(next->trying_ns, trying_ns);
-        return;
+    struct wait *next;
+    while ((next = wait_first(lock)) != NULL && is_room_for(next)) {
+        queue->contenders++;
+        if (held_ms == 0 || next->running) { /* running: its time or its cancel has come */
+            try_now(next);
+            next->trying_ns = min_ns(next->trying_ns, trying_ns);
+            continue;
+        }
+        next->wakes_seen = queue->wakes;
+        sleep_until_earlier(next, mono_deadline_ns(min_ns(queue->again_ms, held_ms + 2)));
     }
-    next->wakes_seen = queue->wakes;
-    sleep_until_earlier(next, mono_deadline_ns(min_ns(queue->again_ms, held_ms + 2)));
 }
 
 /* Whether the release of the winner will wake this client's waiters, by a message or in this
@@ -200,7 +202,7 @@ static void dequeue(struct wait *wait, bool acquired)
     if (acquired && lock->holding->keeps_place)
         return;
     lock->queue.contenders--;
-    if (wait->woken && !acquired && wait->mode == DLOCK_EXCLUSIVE && contenders_max(lock) > 1)
+    if (wait->woken && !acquired && wait->mode == DLOCK_EXCLUSIVE && contends_with_each(wait))
         wait_wake(lock, WAKE_ONE); /* passes its wake-up on; readers are woken all together */
     move_up(lock, acquired && release_will_wake(wait) ? wait->holds_ms : 0,
             state == WAIT_TRYING && !acquired ? wait->trying_ns : INT64_MAX);

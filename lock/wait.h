@@ -18,7 +18,7 @@
 #include "rung.h"
 
 struct wait_queue {
-    TAILQ_HEAD(, wait) waits;
+    TAILQ_HEAD(waits_in_queue, wait) waits;
     size_t contenders;
     uint64_t wakes;   /* counts wake-ups, so that a wake-up during an attempt is not missed */
     int64_t again_ms; /* the pause that the latest BUSY answer asked for */
@@ -35,7 +35,8 @@ struct wait {
     /* CLOCK_MONOTONIC. A waiter without a deadline or in state WAIT_GIVEN is run then, if no thread
      * was free to ask for it. */
     int64_t ends_ns;
-    int64_t holds_ms; /* how long it will hold the lock, unless it is renewed */
+    int64_t holds_ms;      /* how long it will hold the lock, unless it is renewed */
+    size_t contenders_max; /* it contends while fewer than so many do */
     /* Goes on with a waiter that is due. A worker calls it; or the thread that listens, if the
      * waiter's time has passed or it has nothing to ask. NULL: the waiter has a thread, which calls
      * wait_sleep. */

@@ -6,6 +6,7 @@
 #include "handlers.h"
 
 #include "../lock/clock.h"
+#include "conflict.h"
 #include "json.h"
 #include "log.h"
 #include "metrics.h"
@@ -127,6 +128,8 @@ void admin_metrics(struct service *service, struct request *request)
         .rung = setting.rung->name,
         .write = write_ways[setting.write].name,
         .admit = admit,
+        .on_conflict = conflict_word(setting.on_conflict),
+        .local_first = setting.local_first,
         .queue_depth = workers_depth(service->sales),
         .queue_max = (size_t)service->config.queue,
         .in_flight = atomic_load(&service->mode.in_flight),
@@ -240,6 +243,8 @@ static void answer_setting(struct service *service, struct request *request,
     char file[4352], admit[ADMISSION_TEXT_MAX];
     cJSON_AddStringToObject(json, "rung", setting->rung->name);
     cJSON_AddStringToObject(json, "write", write_ways[setting->write].name);
+    cJSON_AddStringToObject(json, "on_conflict", conflict_word(setting->on_conflict));
+    cJSON_AddBoolToObject(json, "local_first", setting->local_first);
     cJSON_AddBoolToObject(json, "check_hold", setting->check_hold);
     cJSON_AddBoolToObject(json, "guard_reads", setting->guard_reads);
     admission_print(&setting->admission, admit);
@@ -281,11 +286,9 @@ void admin_accept_lock(struct service *service, struct request *request)
 /* What PUT /lock asks for. A setting that the request does not name keeps the value that it has at
  * the switch. Another PUT /lock may have changed it since this one was read. */
 struct wish {
+    cJSON *json; /* the body */
     struct setting setting;
     struct write_choice choice; /* its rung is NULL if none was named */
-    bool named_check_hold;
-    bool named_guard_reads;
-    bool named_admission;
     bool named_run;
 };
 
@@ -319,15 +322,24 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
             answer_problem(request, PROBLEM_INVALID_VALUE, "write must be one of %s", names);
         return found;
     }
+    if (strcmp(name, "on_conflict") == 0) {
+        bool found = conflict_find(text, &wish->setting.on_conflict);
+        if (!found)
+            answer_problem(request, PROBLEM_INVALID_VALUE, "on_conflict must be one of %s",
+                           CONFLICT_WORDS);
+        return found;
+    }
+    if (strcmp(name, "local_first") == 0)
+        return take_switch(request, member, &wish->setting.local_first);
     if (strcmp(name, "check_hold") == 0)
-        return wish->named_check_hold = take_switch(request, member, &wish->setting.check_hold);
+        return take_switch(request, member, &wish->setting.check_hold);
     if (strcmp(name, "guard_reads") == 0)
-        return wish->named_guard_reads = take_switch(request, member, &wish->setting.guard_reads);
+        return take_switch(request, member, &wish->setting.guard_reads);
     if (strcmp(name, "admit") == 0) {
-        wish->named_admission = admission_parse(text, &wish->setting.admission, error);
-        if (!wish->named_admission)
+        bool valid = admission_parse(text, &wish->setting.admission, error);
+        if (!valid)
             answer_problem(request, PROBLEM_INVALID_VALUE, "admit: %s", error);
-        return wish->named_admission;
+        return valid;
     }
     if (strcmp(name, "run") == 0) {
         wish->named_run = config_is_name(text, RUN_MAX);
@@ -340,49 +352,52 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     }
     answer_problem(
         request, PROBLEM_INVALID_VALUE,
-        "\"%.40s\" is not known: the members are rung, write, run, check_hold, guard_reads, admit",
+        "\"%.40s\" is not known: the members are rung, write, run, on_conflict, local_first, "
+        "check_hold, guard_reads, admit",
         name);
     return false;
 }
 
-/* Takes settings that were not named from the current ones. False: the lock and the write mode do
- * not fit, and the request is answered. */
+/* Reads the body into the wish, over `now`. False: it is wrong, and the request is answered. */
+static bool take_members(struct request *request, struct wish *wish, const struct setting *now)
+{
+    bool valid = true;
+    wish->setting = *now;
+    for (const cJSON *member = wish->json->child; valid && member != NULL; member = member->next)
+        valid = take_member(request, member, wish);
+    return valid;
+}
+
+/* Completes the wish with the current settings. False: the lock and the write mode do not fit, and
+ * the request is answered. */
 static bool admin_settle(struct request *request, struct wish *wish, const struct setting *now)
 {
     char error[WRITE_ERROR_MAX];
-    struct setting *setting = &wish->setting;
+    if (!take_members(request, wish, now))
+        return false;
     if (wish->choice.rung == NULL)
         wish->choice.rung = now->rung;
-    if (!wish->named_check_hold)
-        setting->check_hold = now->check_hold;
-    if (!wish->named_guard_reads)
-        setting->guard_reads = now->guard_reads;
-    if (!wish->named_admission)
-        setting->admission = now->admission;
-    if (!wish->named_run)
-        memcpy(setting->run, now->run, sizeof setting->run);
-    setting->rung = wish->choice.rung;
-    if (write_settle(&wish->choice, now->write, &setting->write, error))
+    wish->setting.rung = wish->choice.rung;
+    if (write_settle(&wish->choice, now->write, &wish->setting.write, error))
         return true;
     answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
     return false;
 }
 
-/* Reads the body. False: it is wrong, and the request is answered. */
+/* Reads the body; the caller deletes wish->json. False: it is wrong, and the request is
+ * answered. */
 static bool admin_take_wish(struct service *service, struct request *request, struct wish *wish)
 {
     char lack[CONFIG_LACK_MAX];
-    cJSON *json = json_body(request, "{\"rung\":\"watchdog\"}");
-    if (json == NULL)
-        return false;
-    bool valid = cJSON_IsObject(json);
     *wish = (struct wish){.choice = {NULL, -1, -1}};
+    wish->json = json_body(request, "{\"rung\":\"watchdog\"}");
+    if (wish->json == NULL)
+        return false;
+    bool valid = cJSON_IsObject(wish->json);
     if (!valid)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "the body must be a JSON object, as in {\"rung\":\"watchdog\"}");
-    for (const cJSON *member = json->child; valid && member != NULL; member = member->next)
-        valid = take_member(request, member, wish);
-    cJSON_Delete(json);
+    valid = valid && take_members(request, wish, &(struct setting){0});
     if (valid && wish->choice.rung != NULL &&
         config_lacks(&service->config, wish->choice.rung, lack)) {
         answer_problem(request, PROBLEM_INVALID_VALUE, "%s %s", wish->choice.rung->name, lack);
@@ -420,6 +435,7 @@ static void log_switch(const struct setting *setting)
 static bool is_same_setting(const struct setting *one, const struct setting *two)
 {
     return one->rung == two->rung && one->write == two->write &&
+           one->on_conflict == two->on_conflict && one->local_first == two->local_first &&
            one->check_hold == two->check_hold && one->guard_reads == two->guard_reads &&
            admission_is_same(&one->admission, &two->admission);
 }
@@ -501,34 +517,41 @@ static void await_session(struct service *service, const struct setting *setting
         outage_hint(service->env.outage, locks->role, OUTAGE_THERE);
 }
 
-bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
+/* Lets the sales in flight end, then switches. Answers the request. */
+static void switch_lock(struct service *service, struct sale_worker *worker,
+                        struct request *request, struct wish *wish)
 {
-    struct wish wish;
-    if (!admin_take_wish(service, request, &wish))
-        return true;
     enum mode_close closed = mode_close(&service->mode, finish_by_ns(&service->config));
     if (closed == MODE_BUSY) {
         answer_problem(request, PROBLEM_SWITCHING, "try again when it is done");
-        return true;
+        return;
     }
     if (closed == MODE_NOT_EMPTY) {
         workers_go_on(service->sales);
         answer_problem(request, PROBLEM_SWITCH_TIMEOUT, "%ld sales are still in flight",
                        atomic_load(&service->mode.in_flight));
-        return true;
+        return;
     }
-    bool switched = switch_now(service, worker, request, &wish);
+    bool switched = switch_now(service, worker, request, wish);
     if (switched) {
-        lock_owner_close_locks(&service->lock_owner_pool, wish.setting.rung);
+        lock_owner_close_locks(&service->lock_owner_pool, wish->setting.rung);
         for (size_t i = 0; i < LOCK_ROLES; i++)
-            lock_servers_use(&service->locks[i], i == lock_servers_role(wish.setting.rung));
-        await_session(service, &wish.setting);
+            lock_servers_use(&service->locks[i], i == lock_servers_role(wish->setting.rung));
+        await_session(service, &wish->setting);
     }
     mode_open(&service->mode);
     workers_go_on(service->sales);
     if (switched) {
-        log_switch(&wish.setting);
-        answer_setting(service, request, &wish.setting);
+        log_switch(&wish->setting);
+        answer_setting(service, request, &wish->setting);
     }
+}
+
+bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
+{
+    struct wish wish;
+    if (admin_take_wish(service, request, &wish))
+        switch_lock(service, worker, request, &wish);
+    cJSON_Delete(wish.json);
     return true;
 }

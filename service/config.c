@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include "conflict.h"
 #include "log.h"
 #include "mode.h"
 #include "net.h"
@@ -105,6 +106,12 @@ static const struct row rows[] = {
      "how a sale writes the stock. With decr: GET, then DECR. With set: GET, then SET. With "
      "atomic: one script. With fenced or fenced_textbook: a DECR that is refused if its token is "
      "too old"},
+    {"on-conflict", CHOICE, CONFLICT_WORDS, "", "wait", 0, 0, AT(on_conflict),
+     "what a sale does if another one has the lock. With wait: it waits for the lock, for "
+     "--wait-ms at most. With fail: it makes one attempt, and is answered 503 lock-busy at once"},
+    {"local-first", SWITCH, "off|on", "", "off", 0, 0, AT(local_first),
+     "the sales of this instance first wait for each other, and one of them contends for the lock: "
+     "as --contenders 1, and PUT /lock can switch it"},
     {"check-hold", SWITCH, "off|on", "", "off", 0, 0, AT(check_hold),
      "check before the write that the hold is still valid"},
     {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),

@@ -44,6 +44,8 @@ struct config {
     int write;        /* enum write_mode */
     int replicas_ack; /* enum dlock_replicas_ack */
     int64_t replicas;
+    int on_conflict; /* enum on_conflict */
+    bool local_first;
     bool check_hold;
     bool guard_reads;
     struct admission admission;

@@ -33,7 +33,7 @@ static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
-static atomic_ulong aborted, replayed, admissions[STOCK_VERDICTS];
+static atomic_ulong aborted, replayed, aborts, admissions[STOCK_VERDICTS];
 static atomic_ulong holds, releases, checks;
 static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
@@ -83,6 +83,11 @@ void metrics_replayed(void)
 void metrics_admission(enum stock_verdict verdict)
 {
     metrics_add(&admissions[verdict], 1);
+}
+
+void metrics_abort(void)
+{
+    metrics_add(&aborts, 1);
 }
 
 void metrics_acquired(int64_t took_ns)
@@ -344,16 +349,20 @@ char *metrics_print(const struct metrics_now *now)
     if (out == NULL)
         return NULL;
     metrics_print_head(out, "inventoryd_info", "gauge", "The version and the current settings.");
-    fprintf(
-        out,
-        "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\",admit=\"%s\"} 1\n",
-        now->version, now->instance, now->rung, now->write, now->admit);
+    fprintf(out,
+            "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\","
+            "on_conflict=\"%s\",local_first=\"%s\",admit=\"%s\"} 1\n",
+            now->version, now->instance, now->rung, now->write, now->on_conflict,
+            now->local_first ? "on" : "off", now->admit);
     metrics_print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
     metrics_print_results(out, "inventory_guarded_reads_total",
                           "With --guard-reads: reads by how they ended.", "read", reads);
     metrics_print_single(out, "inventory_sales_replayed_total", "counter",
                          "Stored answers given to sales with an Idempotency-Key: nothing was sold.",
                          metrics_load(&replayed));
+    metrics_print_single(out, "inventory_sales_aborts_total", "counter",
+                         "With --write cas: a sale found the stock changed since it read it.",
+                         metrics_load(&aborts));
     print_admissions(out);
     print_stock(out);
     print_locks(out, now);

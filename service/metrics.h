@@ -20,6 +20,8 @@ void metrics_read(int result);
 void metrics_replayed(void);
 /* Counts what became of a sale that asked for its admission. */
 void metrics_admission(enum stock_verdict verdict);
+/* --write cas: a sale found the stock changed since it was read. */
+void metrics_abort(void);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
 /* Counts a hold that a sale, a guarded read or a change of the stock acquired, and its release if
@@ -45,6 +47,8 @@ struct metrics_now {
     const char *rung;
     const char *write;
     const char *admit;
+    const char *on_conflict;
+    bool local_first;
     size_t queue_depth;
     size_t queue_max;
     long in_flight;

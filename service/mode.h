@@ -19,7 +19,9 @@
 
 struct setting {
     const struct dlock_rung *rung;
-    int write; /* enum write_mode */
+    int write;       /* enum write_mode */
+    int on_conflict; /* enum on_conflict */
+    bool local_first;
     bool check_hold;
     bool guard_reads;
     struct admission admission;

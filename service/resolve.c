@@ -78,15 +78,22 @@ static enum stock_status resolve_retry(struct sale_worker *worker, struct sale *
     return status;
 }
 
+/* The script that writes checks the stock, or its version, itself. */
+static bool checks_as_it_writes(const struct sale_env *env)
+{
+    return env->mode->now.write == WRITE_ATOMIC || env->mode->now.write == WRITE_CAS;
+}
+
 /* True: a lost write that still arrives can do no harm. With `atomic` the script checks the stock
- * itself. With FENCE_NEWEST every token of one grant is accepted, and the client may hand the lock
- * off under the same grant. So the stock is told first to refuse this token. */
+ * itself, and with `cas` its version. With FENCE_NEWEST every token of one grant is accepted, and
+ * the client may hand the lock off under the same grant. So the stock is told first to refuse this
+ * token. */
 static bool is_kept_out(struct sale_worker *worker, struct sale *sale)
 {
     struct section_fence room;
     const struct stock_fence *fence = section_fence(worker->env, sale, &room);
     if (fence == NULL)
-        return sale->purpose == SALE_SELL && worker->env->mode->now.write == WRITE_ATOMIC;
+        return sale->purpose == SALE_SELL && checks_as_it_writes(worker->env);
     return fence->kind != FENCE_NEWEST ||
            resolve_retry(worker, sale, shut_out, &room.fence) == STOCK_OK;
 }
@@ -116,9 +123,42 @@ static enum stock_status find_out(struct sale_worker *worker, struct sale *sale,
     return known ? status : STOCK_LOST;
 }
 
+struct version_look {
+    const char *key;
+    struct stock_broken_connection broken;
+    bool ended; /* the write was carried out, or never will be */
+    int64_t version;
+};
+
+static enum stock_status look_at_version(struct stock *stock, void *arg)
+{
+    struct version_look *look = arg;
+    int64_t ignored;
+    enum stock_status status = look->ended ? STOCK_OK : stock_kill_broken(stock, &look->broken);
+    look->ended = status == STOCK_OK;
+    if (status == STOCK_OK)
+        status = stock_read_version(stock, look->key, &ignored, &look->version);
+    return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
+}
+
+/* An unchanged version shows that the write was not carried out, whoever else writes. A version
+ * that was raised shows nothing: another sale may have raised it. */
+static enum stock_status resolve_version(struct sale_worker *worker, struct sale *sale)
+{
+    struct version_look look = {.key = sale->stock_key,
+                                .broken = stock_broken_connection(worker->stock)};
+    enum stock_status status = resolve_retry(worker, sale, look_at_version, &look);
+    if (!look.ended)
+        resolve_give_up(worker, sale);
+    const bool unchanged = status == STOCK_OK && look.version == sale->version;
+    return unchanged ? STOCK_UNAVAILABLE : STOCK_LOST;
+}
+
 enum stock_status resolve_sale(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     int64_t stock;
+    if (worker->env->mode->now.write == WRITE_CAS)
+        return resolve_version(worker, sale);
     if (worker->env->mode->now.write == WRITE_ATOMIC) /* it has no earlier read to compare with */
         return STOCK_LOST;
     if (find_out(worker, sale, &stock) != STOCK_OK)
@@ -171,7 +211,7 @@ enum stock_status resolve_restock(struct sale_worker *worker, struct sale *sale,
     *before = sale->adds ? sale->left : STOCK_NONE;
     enum stock_status found = find_out(worker, sale, &stock);
     bool known = found == STOCK_OK && (stock == after || stock == *before);
-    if (worker->env->mode->now.write == WRITE_ATOMIC) /* see find_out: a late sale */
+    if (checks_as_it_writes(worker->env)) /* see find_out: a late sale */
         return STOCK_LOST;
     if (found == STOCK_LOST || (sale->adds && !known))
         return STOCK_LOST;

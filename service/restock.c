@@ -45,10 +45,13 @@ static bool may_add(struct sale_worker *worker, struct sale *sale, const struct 
 static enum stock_status write_restock(struct sale_worker *worker, struct sale *sale,
                                        const struct stock_fence *fence, int64_t *before)
 {
+    struct admission_keys keys;
+    admission_keys(worker->env, sale, &keys);
+    const struct stock_beside beside = {.set_key = keys.set, .bucket_key = keys.bucket};
+    if (section_layout(worker->env) == LAYOUT_VERSION)
+        return stock_lay(worker->stock, sale->stock_key, &beside, sale->adds, sale->quantity,
+                         before, &sale->left);
     if (!sale->adds) {
-        struct admission_keys keys;
-        admission_keys(worker->env, sale, &keys);
-        const struct stock_beside beside = {.set_key = keys.set, .bucket_key = keys.bucket};
         sale->left = sale->quantity;
         return stock_replace(worker->stock, sale->stock_key, sale->quantity, &beside, fence,
                              before);

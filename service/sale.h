@@ -46,6 +46,9 @@
     X(DEADLINE, "refused", "deadline")                                                             \
     X(DRAINING, "refused", "draining")                                                             \
     X(CLIENT_CLOSED, "refused", "client-closed")                                                   \
+    X(LOCK_BUSY, "refused", "lock-busy")                                                           \
+    X(CONTENDED, "refused", "contended")                                                           \
+    X(OTHER_LAYOUT, "refused", "other-layout")                                                     \
     X(LOCK_TIMEOUT, "refused", "lock-timeout")                                                     \
     X(LOCK_LOST, "refused", "lock-lost")                                                           \
     X(STALE_TOKEN, "refused", "stale-token")                                                       \
@@ -148,6 +151,8 @@ struct sale {
     /* the stock after the sale; with SOLD_OUT and INSUFFICIENT_STOCK, and for a read, the stock
      * read */
     int64_t left;
+    int64_t version;       /* of the stock that was read: --write cas */
+    int64_t aborts;        /* how often it has found the version changed */
     uint64_t stock_master; /* which one the stock was read of: see stock_pin */
     int64_t unit;          /* the lowest unit sold */
     int64_t wait_us;       /* NOT_ADMITTED: until one more can be admitted */

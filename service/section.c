@@ -5,6 +5,7 @@
 #include "section.h"
 
 #include "../lock/clock.h"
+#include "conflict.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +73,7 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
     switch (status) {
     case DLOCK_BUSY:
     case DLOCK_TIMED_OUT:
-        section_end(sale, SALE_LOCK_TIMEOUT, error);
+        conflict_end(env, sale, error);
         break;
     case DLOCK_CANCELLED:
         if (!section_end_by_outage(env, sale, (enum server_role)atomic_load(&sale->patience->role)))
@@ -97,19 +98,46 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
     }
 }
 
+enum stock_layout section_layout(const struct sale_env *env)
+{
+    return env->mode->now.write == WRITE_CAS ? LAYOUT_VERSION : LAYOUT_NUMBER;
+}
+
+/* Ends the sale if its stock is laid out for another write mode. The text of stock_error() is
+ * lost then. */
+static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale)
+{
+    const bool wants_version = section_layout(worker->env) == LAYOUT_VERSION;
+    const enum stock_layout other = wants_version ? LAYOUT_NUMBER : LAYOUT_VERSION;
+    char detail[sizeof sale->detail];
+    if (!stock_is_laid(worker->stock, sale->stock_key, other))
+        return false;
+    snprintf(detail, sizeof detail,
+             "the stock of %s has %s version, and this instance writes with \"%s\"; an operator "
+             "must set it here (PUT /inventory/%s), or switch this instance (PUT /lock)",
+             sale->item, wants_version ? "no" : "a", write_ways[worker->env->mode->now.write].name,
+             sale->item);
+    section_end(sale, SALE_OTHER_LAYOUT, detail);
+    return true;
+}
+
 void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum stock_status status)
 {
     if (status == STOCK_STALE)
         sale->newest = stock_newest(worker->stock);
     else if (status == STOCK_UNAVAILABLE || status == STOCK_LOST)
         outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
+    char error[STOCK_ERROR_MAX];
+    snprintf(error, sizeof error, "%s", stock_error(worker->stock));
+    if (status == STOCK_INVALID && section_end_by_layout(worker, sale))
+        return;
     section_end(sale,
                 status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
                 : status == STOCK_INVALID ? SALE_STOCK_INVALID
                 : status == STOCK_STALE   ? SALE_STALE_TOKEN
                 : status == STOCK_EPOCH   ? SALE_STALE_EPOCH
                                           : SALE_STOCK_UNAVAILABLE,
-                stock_error(worker->stock));
+                error);
     if (status == STOCK_EPOCH)
         epoch_refused(worker);
 }
@@ -138,7 +166,10 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
 bool section_read(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock)
 {
-    enum stock_status status = stock_read(worker->stock, sale->stock_key, fence, stock);
+    enum stock_status status =
+        section_layout(worker->env) == LAYOUT_VERSION
+            ? stock_read_version(worker->stock, sale->stock_key, stock, &sale->version)
+            : stock_read(worker->stock, sale->stock_key, fence, stock);
     if (status != STOCK_OK)
         section_end_by_stock(worker, sale, status);
     return status == STOCK_OK;

@@ -35,6 +35,9 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
  * share the lock. False: the sale has ended. */
 bool section_read(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock);
+/* How the current write mode lays a stock. */
+enum stock_layout section_layout(const struct sale_env *env);
+
 /* The last check before the write; for a read, before the read. False: the sale has ended. */
 bool section_may_go_on(const struct sale_env *env, struct sale *sale);
 

@@ -13,6 +13,9 @@
 #include <inttypes.h>
 #include <sys/random.h>
 
+#define ABORTS_MAX 32      /* --write cas: how often a sale finds the stock changed */
+#define ABORT_PAUSE_MS 512 /* the longest pause before it reads again */
+
 /* ---- Results --------------------------------------------------------------------------------- */
 
 /* Records the stock that was read. False: it is too small, and the sale has ended. */
@@ -234,6 +237,9 @@ static enum stock_status write_stock(struct sale_worker *worker, struct sale *sa
     case WRITE_SET:
         *after = sale->left - sale->quantity;
         return stock_write(worker->stock, sale->stock_key, *after);
+    case WRITE_CAS:
+        return stock_take_version(worker->stock, sale->stock_key, sale->version, sale->quantity,
+                                  after);
     case WRITE_ATOMIC:
         status = stock_take(worker->stock, sale->stock_key, sale->quantity, after);
         *after -= sale->quantity;
@@ -278,6 +284,29 @@ static bool reads_as_it_writes(const struct sale_env *env)
     return env->mode->now.write == WRITE_ATOMIC;
 }
 
+/* The stock was changed since the sale read it: it reads again after a pause. The pauses grow, and
+ * are random, so that the sales that met here do not meet again. */
+static enum sale_step selling_try_again(const struct sale_worker *worker, struct sale *sale)
+{
+    uint32_t chance = 0;
+    metrics_abort();
+    RECORD(worker->env, sale, "abort", ",\"hold\":\"%s\"", sale->hold_id);
+    if (++sale->aborts >= ABORTS_MAX) {
+        char detail[sizeof sale->detail];
+        snprintf(detail, sizeof detail,
+                 "other sales of %s changed the stock %d times between its read and its write",
+                 sale->item, ABORTS_MAX);
+        section_end(sale, SALE_CONTENDED, detail);
+        return STEP_LEAVE;
+    }
+    (void)!getrandom(&chance, sizeof chance, 0);
+    const int64_t most_us =
+        min_ns(INT64_C(1000) << min_ns(sale->aborts, 20), ABORT_PAUSE_MS * 1000);
+    sale->waits_for = WAIT_TIME;
+    sale->until_ns = mono_ns() + chance % most_us * 1000;
+    return STEP_SECTION;
+}
+
 enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;
@@ -311,6 +340,8 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
         end_unknown(worker, sale);
         return STEP_LEAVE;
     }
+    if (written == STOCK_CHANGED)
+        return selling_try_again(worker, sale);
     if (written == STOCK_OK && outcome.kept) {
         selling_replay(worker, sale, &outcome.record);
     } else if (!answered) {

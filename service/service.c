@@ -5,6 +5,7 @@
 #include "service.h"
 
 #include "../lock/clock.h"
+#include "conflict.h"
 #include "handlers.h"
 #include "log.h"
 #include "outage.h"
@@ -146,10 +147,11 @@ void service_begin_members(const struct service *service, const struct setting *
     snprintf(text, size,
              ",\"run\":\"%s\",\"rung\":\"%s\",\"write\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
              "\"ttl_ms\":%" PRId64 ",\"work_ms\":%" PRId64 ",\"wait_ms\":%" PRId64
-             ",\"workers\":%" PRId64
-             ",\"check_hold\":%s,\"guard_reads\":%s,\"admit\":\"%s\",\"keys\":\"%s\"",
+             ",\"workers\":%" PRId64 ",\"on_conflict\":\"%s\",\"local_first\":%s,\"check_hold\":%s,"
+             "\"guard_reads\":%s,\"admit\":\"%s\",\"keys\":\"%s\"",
              setting->run, setting->rung->name, write_ways[setting->write].name, (long)getpid(),
              DLOCK_VERSION, config->ttl_ms, config->work_ms, config->wait_ms, config->workers,
+             conflict_word(setting->on_conflict), setting->local_first ? "true" : "false",
              setting->check_hold ? "true" : "false", setting->guard_reads ? "true" : "false", admit,
              config->keys == KEYS_ARTICLE ? "article" : "item");
 }
@@ -252,6 +254,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     const struct config *config = &service->config;
     struct setting setting = {.rung = config->lock,
                               .write = config->write,
+                              .on_conflict = config->on_conflict,
+                              .local_first = config->local_first,
                               .check_hold = config->check_hold,
                               .guard_reads = config->guard_reads,
                               .admission = config->admission};

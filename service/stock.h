@@ -29,6 +29,7 @@ enum stock_status {
     STOCK_OK,
     STOCK_MISSING,      /* there is no such key */
     STOCK_INSUFFICIENT, /* fewer than asked for; nothing was written */
+    STOCK_CHANGED,      /* it was written since it was read; nothing was written now */
     STOCK_INVALID,      /* a key holds what it must not; nothing was written */
     STOCK_STALE,        /* the fence refused the token; nothing was written */
     STOCK_EPOCH,        /* the fence refused the epoch; nothing was written */
@@ -202,6 +203,23 @@ enum stock_status stock_confirm(struct stock *stock, const char *key, int64_t af
  * STOCK_OK and STOCK_INSUFFICIENT. */
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);
+
+/* ---- A stock with a version ----
+ * The key holds a hash: the stock, and a version that each write raises. A command for the other
+ * layout is refused (STOCK_INVALID), so nobody writes such a stock without raising its version. */
+enum stock_layout { LAYOUT_NUMBER, LAYOUT_VERSION };
+enum stock_status stock_read_version(struct stock *stock, const char *key, int64_t *value,
+                                     int64_t *version);
+/* One script that takes the units if the version is unchanged. STOCK_CHANGED: it is not. */
+enum stock_status stock_take_version(struct stock *stock, const char *key, int64_t version,
+                                     int64_t quantity, int64_t *after);
+/* One script that sets the stock, or adds to it, and lays it with a version, however it was laid
+ * before. *before, and what is beside the stock that is set: as of stock_replace. STOCK_MISSING:
+ * there is no number to add to. */
+enum stock_status stock_lay(struct stock *stock, const char *key, const struct stock_beside *beside,
+                            bool adds, int64_t units, int64_t *before, int64_t *after);
+/* Whether the key holds a stock that is laid so. */
+bool stock_is_laid(struct stock *stock, const char *key, enum stock_layout layout);
 
 /* ---- Sales with a key ----
  * The answer to a sale with an Idempotency-Key is stored in a Redis key of its own. */

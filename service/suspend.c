@@ -5,6 +5,7 @@
 #include "suspend.h"
 
 #include "../lock/clock.h"
+#include "conflict.h"
 #include "metrics.h"
 
 #include <stddef.h>
@@ -14,12 +15,6 @@ static uint64_t owner_of(const struct config *config, const struct lock_owner *l
 {
     static _Atomic uint64_t objects = 1000000;
     return config->owner == OWNER_OBJECT ? ++objects : lock_owner->number;
-}
-
-static int64_t suspend_left_ms(const struct sale *sale)
-{
-    int64_t left_ns = sale->deadline_ns - mono_ns();
-    return left_ns > 0 ? left_ns / NS_PER_MS : 0;
 }
 
 static void suspend_note_answer(struct sale *sale, dlock_status status, dlock_hold *hold)
@@ -45,11 +40,12 @@ static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
 static bool ask_lock(const struct sale_env *env, struct sale *sale)
 {
     struct dlock_want want = {.size = sizeof(struct dlock_want),
-                              .wait_ms = suspend_left_ms(sale),
+                              .wait_ms = conflict_wait_ms(env, sale),
                               .owner_id = owner_of(env->config, sale->lock_owner),
                               .cancel = sale->patience->cancel,
                               .user = sale->lock_owner->holder,
                               .mode = sale->mode,
+                              .contenders = env->mode->now.local_first ? 1 : 0,
                               .identity = env->mode->now.write == WRITE_FENCED,
                               .token = write_is_fenced(env->mode->now.write)};
     sale->waiting = env->waiting;

@@ -16,6 +16,7 @@ RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_RESPONSE_MS=            # how long JMeter waits for an answer, unless the user says it; "": as the plan does
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
+RUN_POLICY=                 # more members of PUT /lock, as in ,"on_conflict":"fail"; "": none
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
@@ -85,6 +86,10 @@ redis_commands() {
     redis_ask info stats | sed -n 's/^total_commands_processed:\([0-9]*\).*/\1/p'
 }
 
+# A stock, as a number or, with --write cas, in a hash; redis-cli answers in one line, whatever the key holds.
+REDIS_STOCK_LUA="local s = redis.pcall('GET', KEYS[1]) if type(s) == 'table' then s = redis.pcall('HGET', KEYS[1], \
+'stock') end return type(s) == 'string' and s or ''"
+
 # redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go.
 redis_state() {
     local keys=$1 item stock lock
@@ -92,7 +97,7 @@ redis_state() {
     for item; do
         stock="inventory:{$item}" lock="lock:{$item}"
         [[ $keys != article ]] || stock=inventory lock=redisLock
-        printf 'GET %s\nTYPE %s\nPTTL %s\n' "$stock" "$lock" "$lock"
+        printf 'EVAL "%s" 1 %s\nTYPE %s\nPTTL %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$lock"
     done | redis_ask |
         jq --null-input --raw-input --compact-output '[inputs] as $line
             | [$ARGS.positional | to_entries[]
@@ -159,7 +164,7 @@ look_at_last_folder() {
 # switch_instance NAME=HOST:PORT RUNG WRITE RUN: sales in flight finish first.
 switch_instance() {
     ask PUT "http://${1#*=}/lock" \
-        "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"}" >/dev/null
+        "{\"rung\":\"$2\",\"write\":\"$3\",\"run\":\"$4\"$RUN_POLICY}" >/dev/null
 }
 
 # answer_s CONFIG: how long a switch may take: it waits for the sales in flight.
@@ -210,6 +215,8 @@ clients_clock() {
 # themselves.
 write_run_json() {
     local requests restocked=false
+    local setting
+    setting=$(ask GET "http://${RUN_INSTANCES[0]#*=}/lock") || setting='{}' # it may have been killed
     requests=$(run_requests)
     [[ -n $requests ]] || requests=$(jmeter_sales "$RUN_FOLDER/sale.jtl")
     [[ $(run_property restock_every 0) == 0 ]] || restocked=true
@@ -217,8 +224,11 @@ write_run_json() {
             --arg fault "$3" --argjson items "$4" --arg instances "${RUN_INSTANCES[*]%%=*}" \
             --argjson requests "$requests" --argjson quantity "$(run_property quantity 1)" \
             --arg scenario "$(basename "$RUN_SCENARIO" .properties)" --arg expect "$RUN_EXPECT" \
+            --argjson setting "$setting" --argjson retries "$(run_property retries 0)" \
             --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
             '{run: $run, rung: $rung, write: $write, fault: $fault,
+              on_conflict: ($setting.on_conflict // "wait"), local_first: ($setting.local_first // false),
+              retries: $retries,
               instances: ($instances | split(" ")),
               workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,
               keys: .keys, guard: "lock", items: $items, requests: $requests,

@@ -1,7 +1,7 @@
 -- KEYS[1] stock, KEYS[2] the stock as an operator set it last, KEYS[3] bucket of the item: see admit_bucket.lua.
 -- With a fence its keys follow: KEYS[2] and on of fenced_textbook.lua, of fenced.lua, or of fenced_apart.lua.
 -- ARGV[1] the new stock, ARGV[2] the writer's token, ARGV[3] its epoch.
--- Returns the stock before, or nil: there was none, or a key of another type; or the error EPOCH or STALE: nothing was
+-- Returns the stock before, or nil: there was none, or the key held something else; or the error EPOCH or STALE: nothing was
 -- written. The bucket of a stock that is newly set is full.
 local kind = ({[3] = 'none', [4] = 'textbook', [5] = 'fenced', [7] = 'apart'})[#KEYS]
 local epoch, identity
@@ -33,6 +33,9 @@ elseif kind == 'apart' then
     end
 end
 local before = redis.pcall('GET', KEYS[1])
+if type(before) == 'table' then -- perhaps one with a version: see lay.lua
+    before = redis.pcall('HGET', KEYS[1], 'stock')
+end
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('SET', KEYS[2], ARGV[1])
 if redis.call('EXISTS', KEYS[3]) == 1 then

@@ -103,8 +103,8 @@ def idle_shop(tmp_path_factory):
 
 
 @pytest.mark.parametrize("words, told", [
-    ([], "article flash many-items smoke soak"),
-    (["articel"], "article flash many-items smoke soak"),
+    ([], "article flash many-items retry-at-once retry-jitter smoke soak"),
+    (["articel"], "article flash many-items retry-at-once retry-jitter smoke soak"),
     (["smoke", "-Jthread=10"], "the plan has no property \"thread\""),
     (["smoke", "-Jstock=ten"], "stock is \"ten\""),
     (["smoke", "--lock", "setmx"], "watchdog"),

@@ -395,6 +395,49 @@ static void so_many_contend(void **state)
     free(crowd);
 }
 
+/* An acquire may ask for fewer contenders than its client has. What comes after it stands behind
+ * it, also if that alone would find room; once it has left, all that find room contend. */
+static void one_may_want_fewer_contenders(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0, first_over = 0;
+    struct started *crowd = crowd_new(5, true, &over);
+    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 3, .retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.held);
+    dlock_cancel *first = dlock_cancel_new(), *others = dlock_cancel_new();
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = first;
+    crowd[0].over = &first_over;
+    start(stage.lock, want, &crowd[0]);
+    eventually(stats_of(stage.client).contended == 1);
+    want.cancel = others;
+    want.size = sizeof want;
+    want.contenders = 10001;
+    dlock_hold *none;
+    assert_status(dlock_acquire(stage.lock, &want, &none), INVALID);
+    assert_says(dlock_error(), "want.contenders is 10001; it must be 1 to 10000, or 0");
+    want.contenders = 1;
+    start(stage.lock, want, &crowd[1]);
+    want.contenders = 0;
+    for (size_t i = 2; i < 5; i++)
+        start(stage.lock, want, &crowd[i]);
+    short_pause();
+    assert_int_equal(stats_of(stage.client).attempts, 1);
+    dlock_cancel_now(first);
+    eventually(atomic_load(&first_over) == 1);
+    eventually(stats_of(stage.client).attempts == 4); /* it, and the two that find room beside it */
+    short_pause();
+    assert_int_equal(stats_of(stage.client).attempts, 4);
+    dlock_cancel_now(others);
+    eventually(atomic_load(&over) == 4);
+    dlock_cancel_free(first);
+    dlock_cancel_free(others);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
 /* The server hangs, and with it all workers: whoever stands in line is answered all the same. */
 static void a_server_that_hangs_delays_no_answer(void **state)
 {
@@ -572,6 +615,7 @@ int main(void)
         cmocka_unit_test(ten_thousand_wait_on_six_threads),
         cmocka_unit_test(all_are_served),
         cmocka_unit_test(so_many_contend),
+        cmocka_unit_test(one_may_want_fewer_contenders),
         cmocka_unit_test(a_server_that_hangs_delays_no_answer),
         cmocka_unit_test(what_is_over_is_no_waiter),
         cmocka_unit_test(no_try_begins_after_the_limit),

@@ -265,6 +265,20 @@ def test_a_fenced_stock_is_set_and_kept_in_one_step(place, redis, start, lock):
     assert Rush(stock, *[shop.sell] * 60).is_burst(25)
 
 
+def test_a_stock_with_a_version_is_set_and_kept_in_one_step(redis, start):
+    """And one that was laid out otherwise before."""
+    shop = opened(redis, start, "1", "--lock", "none", "--write", "cas", "--admin-writes", stock=15)
+    assert Rush(redis, *[shop.sell] * 40).is_burst(15)
+    empty_us = drain(redis, shop)
+    assert shop.restock(500).status == 200 and redis("GET", SET) == "15"
+    assert Rush(redis, *[shop.sell] * 40, empty_us=empty_us).is_burst(0)
+    assert shop.stock(value=25).status == 200 and redis("GET", SET) == "25" and redis("TYPE", STOCK) == "hash"
+    assert Rush(redis, *[shop.sell] * 60).is_burst(25)
+    assert shop.switch(write="decr").status == 200 and shop.stock(value=35).status == 200
+    assert redis("GET", SET) == "35" and redis("TYPE", STOCK) == "string"
+    assert Rush(redis, *[shop.sell] * 60).is_burst(35)
+
+
 def test_keys_of_the_article(redis, start):
     shop = opened(redis, start, "1", "--keys", "article", "--write", "atomic", stock=15)
     first = shop.sell(key="k")
@@ -284,7 +298,7 @@ def test_a_switch(redis, start, tmp_path):
     assert shop.switch(admit="1,20").json["admit"] == "1,20"
     assert shop.switch(rung="set_nx_ex").json["admit"] == "1,20"  # what is not named stays
     assert Rush(redis, *[shop.sell] * 60).is_burst(20)
-    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="set_nx_ex",write="decr",admit="1,20"}') == 1
+    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="set_nx_ex",write="decr",on_conflict="wait",local_first="off",admit="1,20"}') == 1
     for wrong in "0", "1,", "window:1,2", 7, None, True:
         reply = shop.switch(admit=wrong, rung="none")
         assert reply.status == 422 and reply.problem == "invalid-value" and "off, RATE[,BURST] or window:RATE" in reply.json["detail"]
