@@ -120,11 +120,14 @@ void admin_metrics(struct service *service, struct request *request)
 {
     const struct lock_servers *several = &service->locks[ROLE_LOCK_SERVERS];
     struct setting setting = mode_copy(&service->mode);
+    char admit[ADMISSION_TEXT_MAX];
+    admission_print(&setting.admission, admit);
     struct metrics_now now = {
         .version = DLOCK_VERSION,
         .instance = service->config.instance,
         .rung = setting.rung->name,
         .write = write_ways[setting.write].name,
+        .admit = admit,
         .on_conflict = conflict_word(setting.on_conflict),
         .local_first = setting.local_first,
         .queue_depth = workers_depth(service->sales),
@@ -237,13 +240,15 @@ static void answer_setting(struct service *service, struct request *request,
                            const struct setting *setting)
 {
     cJSON *json = cJSON_CreateObject();
-    char file[4352];
+    char file[4352], admit[ADMISSION_TEXT_MAX];
     cJSON_AddStringToObject(json, "rung", setting->rung->name);
     cJSON_AddStringToObject(json, "write", write_ways[setting->write].name);
     cJSON_AddStringToObject(json, "on_conflict", conflict_word(setting->on_conflict));
     cJSON_AddBoolToObject(json, "local_first", setting->local_first);
     cJSON_AddBoolToObject(json, "check_hold", setting->check_hold);
     cJSON_AddBoolToObject(json, "guard_reads", setting->guard_reads);
+    admission_print(&setting->admission, admit);
+    cJSON_AddStringToObject(json, "admit", admit);
     if (setting->run[0] != '\0')
         cJSON_AddStringToObject(json, "run", setting->run);
     else
@@ -302,7 +307,7 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
 {
     const char *name = member->string;
     const char *text = cJSON_IsString(member) ? member->valuestring : "";
-    char names[WRITE_NAMES_MAX];
+    char names[WRITE_NAMES_MAX], error[ADMISSION_ERROR_MAX];
     if (strcmp(name, "rung") == 0) {
         bool found = write_find_lock(text, &wish->choice);
         write_lock_names(names);
@@ -330,6 +335,12 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
         return take_switch(request, member, &wish->setting.check_hold);
     if (strcmp(name, "guard_reads") == 0)
         return take_switch(request, member, &wish->setting.guard_reads);
+    if (strcmp(name, "admit") == 0) {
+        bool valid = admission_parse(text, &wish->setting.admission, error);
+        if (!valid)
+            answer_problem(request, PROBLEM_INVALID_VALUE, "admit: %s", error);
+        return valid;
+    }
     if (strcmp(name, "run") == 0) {
         wish->named_run = config_is_name(text, RUN_MAX);
         if (!wish->named_run)
@@ -342,7 +353,7 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     answer_problem(
         request, PROBLEM_INVALID_VALUE,
         "\"%.40s\" is not known: the members are rung, write, run, on_conflict, local_first, "
-        "check_hold, guard_reads",
+        "check_hold, guard_reads, admit",
         name);
     return false;
 }
@@ -410,18 +421,23 @@ static void log_switch(const struct setting *setting)
 {
     const struct dlock_rung *rung = setting->rung;
     const struct write_way *way = &write_ways[setting->write];
-    log_event(rung->flawed || way->flawed ? LOG_WARNING : LOG_INFO, "lock",
-              "%s with %s, run %s%s%s%s%s", rung->name, way->name,
+    const bool flawed = admission_is_flawed(&setting->admission);
+    char admit[ADMISSION_TEXT_MAX];
+    admission_print(&setting->admission, admit);
+    log_event(rung->flawed || way->flawed || flawed ? LOG_WARNING : LOG_INFO, "lock",
+              "%s with %s, admit %s, run %s%s%s%s%s%s%s", rung->name, way->name, admit,
               setting->run[0] != '\0' ? setting->run : "-",
               rung->flawed ? "; this rung is flawed: " : "", rung->flawed ? rung->flaw : "",
-              way->flawed ? "; this write mode is flawed: " : "", way->flawed ? way->flaw : "");
+              way->flawed ? "; this write mode is flawed: " : "", way->flawed ? way->flaw : "",
+              flawed ? "; this admission is flawed: " : "", flawed ? ADMISSION_FLAW : "");
 }
 
 static bool is_same_setting(const struct setting *one, const struct setting *two)
 {
     return one->rung == two->rung && one->write == two->write &&
            one->on_conflict == two->on_conflict && one->local_first == two->local_first &&
-           one->check_hold == two->check_hold && one->guard_reads == two->guard_reads;
+           one->check_hold == two->check_hold && one->guard_reads == two->guard_reads &&
+           admission_is_same(&one->admission, &two->admission);
 }
 
 /* Records the switch: a new run gets a new file; any other change is another `begin` in the same
@@ -430,7 +446,7 @@ static bool record_switch(struct service *service, const struct wish *wish,
                           char error[HISTORY_ERROR_MAX])
 {
     struct history *history = service->env.history;
-    char begin[512];
+    char begin[640];
     service_begin_members(service, &wish->setting, begin, sizeof begin);
     if (wish->named_run)
         return history_switch(history, wish->setting.run, begin, error);

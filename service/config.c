@@ -36,7 +36,8 @@ enum kind {
     SWITCH,
     CHOICE,
     LOCK,
-    WRITE
+    WRITE,
+    ADMIT
 };
 
 struct row {
@@ -116,6 +117,11 @@ static const struct row rows[] = {
     {"guard-reads", SWITCH, "off|on", "", "off", 0, 0, AT(guard_reads),
      "GET /inventory/{item} reads under the lock: the rung's read lock if it has one, otherwise "
      "the lock of a sale"},
+    {"admit", ADMIT, ADMISSION_FORM, "", "off", 0, 0, AT(admission),
+     "how many sales of an item all instances together admit, by the clock of the stock's Redis. "
+     "More are answered 429. RATE sales a second; BURST may come at once, by default as many as "
+     "the stock was set to last. With window, FLAWED: a counter for each second, which admits "
+     "twice the rate where two seconds meet"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
@@ -455,7 +461,7 @@ static bool set_value(struct config *config, const struct row *row, const char *
                       const char *value, char error[CONFIG_ERROR_MAX])
 {
     void *field = (char *)config + row->offset;
-    char names[WRITE_NAMES_MAX];
+    char names[WRITE_NAMES_MAX], why_not[ADMISSION_ERROR_MAX];
     const char *why, *shown = text_without_logins(value);
     int64_t number;
     int index;
@@ -485,6 +491,9 @@ static bool set_value(struct config *config, const struct row *row, const char *
         write_names("|", names);
         return value[0] == '\0' || write_find(value, &config->named.by_write) ||
                config_wrong(error, "%s: \"%s\" is not one of %s", from, shown, names);
+    case ADMIT:
+        return admission_parse(value, field, why_not) ||
+               config_wrong(error, "%s: %s", from, why_not);
     case NAME:
         if ((value[0] != '\0' || row->fallback[0] != '\0') &&
             !config_is_name(value, (size_t)row->max))
@@ -870,7 +879,7 @@ cJSON *config_json(const struct config *config)
     for (size_t i = 0; i < ROWS && json != NULL; i++) {
         const void *field = (const char *)config + rows[i].offset;
         const char *flag = rows[i].flag;
-        char name[64], shown[4096];
+        char name[64], shown[4096], admit[ADMISSION_TEXT_MAX];
         snprintf(name, sizeof name, "%s", flag);
         for (char *c = name; *c != '\0'; c++)
             if (*c == '-')
@@ -890,6 +899,10 @@ cJSON *config_json(const struct config *config)
             break;
         case WRITE:
             cJSON_AddStringToObject(json, name, write_ways[config->write].name);
+            break;
+        case ADMIT:
+            admission_print(field, admit);
+            cJSON_AddStringToObject(json, name, admit);
             break;
         case SERVER:
             cJSON_AddStringToObject(json, name, text_without_logins(*(char *const *)field));

@@ -6,6 +6,7 @@
 #ifndef CONFIG_H
 #define CONFIG_H
 
+#include "admission.h"
 #include "engines.h"
 #include "token.h"
 #include "write.h"
@@ -47,6 +48,7 @@ struct config {
     bool local_first;
     bool check_hold;
     bool guard_reads;
+    struct admission admission;
     int keys; /* enum key_style */
     int64_t work_ms;
     int64_t workers;

@@ -301,14 +301,16 @@ static void check_body(struct exchange *exchange)
 static bool add_headers(const struct exchange *exchange, struct MHD_Response *response)
 {
     const struct answer *answer = &exchange->request.answer;
+    char retry_s[24];
     bool added =
         MHD_add_response_header(response, "X-Request-Id", exchange->request.id) == MHD_YES &&
         MHD_add_response_header(response, "X-Instance", exchange->http->options.instance) ==
             MHD_YES;
     if (added && answer->body_size > 0)
         added = MHD_add_response_header(response, "Content-Type", answer->content_type) == MHD_YES;
-    if (added && answer->retry_later)
-        added = MHD_add_response_header(response, "Retry-After", "1") == MHD_YES;
+    snprintf(retry_s, sizeof retry_s, "%lld", (long long)answer->retry_s);
+    if (added && answer->retry_s > 0)
+        added = MHD_add_response_header(response, "Retry-After", retry_s) == MHD_YES;
     if (added && answer->replayed)
         added = MHD_add_response_header(response, "Idempotency-Replayed", "true") == MHD_YES;
     if (added && answer->status == MHD_HTTP_UNAUTHORIZED)

@@ -28,12 +28,12 @@ struct histogram {
 };
 
 static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
-                                 413, 414, 415, 422, 431, 500, 503};
+                                 413, 414, 415, 422, 429, 431, 500, 503};
 #define CODES (sizeof codes / sizeof codes[0])
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
-static atomic_ulong aborted, replayed, aborts;
+static atomic_ulong aborted, replayed, aborts, admissions[STOCK_VERDICTS];
 static atomic_ulong holds, releases, checks;
 static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
@@ -78,6 +78,11 @@ void metrics_read(int result)
 void metrics_replayed(void)
 {
     metrics_add(&replayed, 1);
+}
+
+void metrics_admission(enum stock_verdict verdict)
+{
+    metrics_add(&admissions[verdict], 1);
 }
 
 void metrics_abort(void)
@@ -189,6 +194,20 @@ static void metrics_print_results(FILE *out, const char *metric, const char *hel
             *c = (char)tolower((unsigned char)*c);
         fprintf(out, "%s{outcome=\"%s\"} %lu\n", metric, name, metrics_load(&results[i]));
     }
+}
+
+static void print_admissions(FILE *out)
+{
+    static const char *const outcomes[STOCK_VERDICTS] = {[STOCK_ADMITTED] = "admitted",
+                                                         [STOCK_ADMITTED_KEPT] = "stored_answer",
+                                                         [STOCK_NOT_ADMITTED] = "refused"};
+    metrics_print_head(
+        out, "inventory_admissions_total", "counter",
+        "With --admit: sales that asked for their admission. stored_answer: admitted "
+        "without a token.");
+    for (int i = 0; i < STOCK_VERDICTS; i++)
+        fprintf(out, "inventory_admissions_total{outcome=\"%s\"} %lu\n", outcomes[i],
+                metrics_load(&admissions[i]));
 }
 
 static void print_stock(FILE *out)
@@ -332,9 +351,9 @@ char *metrics_print(const struct metrics_now *now)
     metrics_print_head(out, "inventoryd_info", "gauge", "The version and the current settings.");
     fprintf(out,
             "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\","
-            "on_conflict=\"%s\",local_first=\"%s\"} 1\n",
+            "on_conflict=\"%s\",local_first=\"%s\",admit=\"%s\"} 1\n",
             now->version, now->instance, now->rung, now->write, now->on_conflict,
-            now->local_first ? "on" : "off");
+            now->local_first ? "on" : "off", now->admit);
     metrics_print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
     metrics_print_results(out, "inventory_guarded_reads_total",
                           "With --guard-reads: reads by how they ended.", "read", reads);
@@ -344,6 +363,7 @@ char *metrics_print(const struct metrics_now *now)
     metrics_print_single(out, "inventory_sales_aborts_total", "counter",
                          "With --write cas: a sale found the stock changed since it read it.",
                          metrics_load(&aborts));
+    print_admissions(out);
     print_stock(out);
     print_locks(out, now);
     print_redis(out, now);

@@ -18,6 +18,8 @@ void metrics_sale(int result);
 void metrics_read(int result);
 /* Counts a sale that was answered with the answer stored under its key. */
 void metrics_replayed(void);
+/* Counts what became of a sale that asked for its admission. */
+void metrics_admission(enum stock_verdict verdict);
 /* --write cas: a sale found the stock changed since it was read. */
 void metrics_abort(void);
 void metrics_acquired(int64_t took_ns);
@@ -44,6 +46,7 @@ struct metrics_now {
     const char *instance;
     const char *rung;
     const char *write;
+    const char *admit;
     const char *on_conflict;
     bool local_first;
     size_t queue_depth;

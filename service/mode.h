@@ -7,6 +7,8 @@
 #ifndef MODE_H
 #define MODE_H
 
+#include "admission.h"
+
 #include <dlock.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,6 +24,7 @@ struct setting {
     bool local_first;
     bool check_hold;
     bool guard_reads;
+    struct admission admission;
     char run[RUN_MAX + 1]; /* "": none was named */
 };
 

@@ -48,8 +48,9 @@ static void request_problem(struct request *request, enum problem problem, const
     use_text(
         request, status, "application/problem+json",
         problem_print(request->answer.text, sizeof request->answer.text, problem, detail, left));
-    request->answer.retry_later =
-        status == 503 || problem == PROBLEM_REQUEST_IN_FLIGHT || problem == PROBLEM_LOCK_INVALID;
+    bool may_retry = status == 503 || problem == PROBLEM_REQUEST_IN_FLIGHT ||
+                     problem == PROBLEM_LOCK_INVALID || problem == PROBLEM_NOT_ADMITTED;
+    request->answer.retry_s = may_retry ? 1 : 0;
 }
 
 void answer_problem(struct request *request, enum problem name, const char *format, ...)

@@ -31,11 +31,11 @@ struct answer {
     const char *content_type;
     const char *body; /* points to `text` or `long_body` */
     size_t body_size;
-    char *long_body;  /* freed with the request; NULL: the answer is in `text` */
-    bool retry_later; /* Retry-After */
-    bool replayed;    /* Idempotency-Replayed */
-    bool close;       /* end the connection after it */
-    char allow[64];   /* "" or the methods for Allow */
+    char *long_body; /* freed with the request; NULL: the answer is in `text` */
+    int64_t retry_s; /* Retry-After; 0: none */
+    bool replayed;   /* Idempotency-Replayed */
+    bool close;      /* end the connection after it */
+    char allow[64];  /* "" or the methods for Allow */
     char text[1024];
 };
 

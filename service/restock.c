@@ -4,6 +4,7 @@
  */
 #include "restock.h"
 
+#include "admission.h"
 #include "resolve.h"
 #include "sale_record.h"
 
@@ -44,12 +45,16 @@ static bool may_add(struct sale_worker *worker, struct sale *sale, const struct 
 static enum stock_status write_restock(struct sale_worker *worker, struct sale *sale,
                                        const struct stock_fence *fence, int64_t *before)
 {
+    struct admission_keys keys;
+    admission_keys(worker->env, sale, &keys);
+    const struct stock_beside beside = {.set_key = keys.set, .bucket_key = keys.bucket};
     if (section_layout(worker->env) == LAYOUT_VERSION)
-        return stock_lay(worker->stock, sale->stock_key, LAYOUT_VERSION, sale->adds, sale->quantity,
+        return stock_lay(worker->stock, sale->stock_key, &beside, sale->adds, sale->quantity,
                          before, &sale->left);
     if (!sale->adds) {
         sale->left = sale->quantity;
-        return stock_replace(worker->stock, sale->stock_key, sale->quantity, fence, before);
+        return stock_replace(worker->stock, sale->stock_key, sale->quantity, &beside, fence,
+                             before);
     }
     enum stock_status written =
         stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &sale->left);

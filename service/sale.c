@@ -7,6 +7,7 @@
 #include "sale.h"
 
 #include "../lock/clock.h"
+#include "admission.h"
 #include "log.h"
 #include "metrics.h"
 #include "restock.h"
@@ -184,7 +185,7 @@ static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
     const bool has_waited = sale->until_ns != 0;
     if (!(has_waited && outage_waits_ended(env->outage)) &&
         stock_connect(worker->stock) == STOCK_OK)
-        return epoch_begin(worker, sale) ? STEP_ASK : STEP_END;
+        return epoch_begin(worker, sale) ? STEP_ADMIT : STEP_END;
     outage_hint(env->outage, ROLE_STOCK, OUTAGE_LOOK);
     sale->until_ns = min_ns(mono_ns() + JOIN_PAUSE_MS * NS_PER_MS, sale->deadline_ns);
     if (section_end_by_outage(env, sale, sale_server_away(env)))
@@ -197,6 +198,11 @@ static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
     else
         sale->waits_for = WAIT_TIME;
     return sale->waits_for == WAIT_TIME ? STEP_JOIN : STEP_END;
+}
+
+static enum sale_step sale_admit(struct sale_worker *worker, struct sale *sale)
+{
+    return admission_ask(worker, sale) ? STEP_ASK : STEP_END;
 }
 
 static enum sale_step sale_ask(struct sale_worker *worker, struct sale *sale)
@@ -410,6 +416,7 @@ static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *
     [STEP_ASIDE] = read_aside,
     [STEP_BEGIN] = sale_begin,
     [STEP_JOIN] = sale_join,
+    [STEP_ADMIT] = sale_admit,
     [STEP_ASK] = sale_ask,
     [STEP_ANSWERED] = sale_answered,
     [STEP_UPGRADE] = sale_acquire_write,

@@ -42,6 +42,7 @@
     X(UNKNOWN_ITEM, "refused", "unknown-item")                                                     \
     X(STOCK_TOO_LARGE, "refused", "stock-too-large")                                               \
     X(QUEUE_FULL, "refused", "queue-full")                                                         \
+    X(NOT_ADMITTED, "refused", "not-admitted")                                                     \
     X(DEADLINE, "refused", "deadline")                                                             \
     X(DRAINING, "refused", "draining")                                                             \
     X(CLIENT_CLOSED, "refused", "client-closed")                                                   \
@@ -73,6 +74,7 @@ enum sale_step {
     STEP_ASIDE,    /* a read without a lock: all of it is this step, and it is not counted in */
     STEP_BEGIN,    /* takes a lock_owner and opens the lock */
     STEP_JOIN,     /* has a connection to the stock; waits until there is one */
+    STEP_ADMIT,    /* --admit: is refused if more sales are asked for than are admitted */
     STEP_ASK,      /* acquires the lock and waits for the answer */
     STEP_ANSWERED, /* the acquire was answered. With upgrade=1: reads under the read lock */
     STEP_UPGRADE,
@@ -153,6 +155,7 @@ struct sale {
     int64_t aborts;        /* how often it has found the version changed */
     uint64_t stock_master; /* which one the stock was read of: see stock_pin */
     int64_t unit;          /* the lowest unit sold */
+    int64_t wait_us;       /* NOT_ADMITTED: until one more can be admitted */
     bool kept;             /* the answer SOLD_OUT was stored under its key */
     bool replayed;         /* the answer had been stored under its key: nothing was sold now */
     char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* replayed: the instance that gave that answer */

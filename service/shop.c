@@ -39,6 +39,13 @@ const int shop_codes[] = {
 #undef X
 };
 
+/* Retry-After has whole seconds. */
+static int64_t retry_s(int64_t wait_us)
+{
+    const int64_t wait_s = (wait_us + 999999) / 1000000;
+    return wait_s > 1 ? wait_s : 1;
+}
+
 static void answer_sale(const struct service *service, struct request *request)
 {
     struct sale *sale = &request->sale;
@@ -60,6 +67,8 @@ static void answer_sale(const struct service *service, struct request *request)
         text_hide_servers(sale->detail);
         answer_problem(request, problems[sale->result], "%s", sale->detail);
     }
+    if (sale->result == SALE_NOT_ADMITTED)
+        request->answer.retry_s = retry_s(sale->wait_us);
 }
 
 static struct request *request_of(const struct sale *sale)

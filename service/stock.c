@@ -15,6 +15,7 @@
 struct fence_words {
     char token[24];
     char epoch[24];
+    char key_count[12]; /* of set_stock.lua, which has more keys */
 };
 static int fence_words(const char *key, const struct stock_fence *fence, struct fence_words *room,
                        const char **words)
@@ -95,44 +96,57 @@ enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t 
     return take_after(stock, status, reply, after);
 }
 
-/* SET replaces a value of any type. */
-static enum stock_status stock_set(struct stock *stock, const char *key, int64_t value,
-                                   const struct stock_fence *fence)
+enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
 {
     char number[24];
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
     enum stock_status status =
-        stock_guarded(stock, 3, (const char *const[]){"SET", key, number}, fence, &reply);
+        stock_command(stock, 3, (const char *const[]){"SET", key, number}, &reply);
     if (status != STOCK_OK)
         return status;
     bool readable = reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
     return readable ? STOCK_OK : stock_unreadable(stock);
 }
 
-enum stock_status stock_write(struct stock *stock, const char *key, int64_t value)
+/* The arguments of set_stock.lua: its three keys, and those of the fence's script behind them. */
+static void replace_words(const char *key, const struct stock_beside *beside, const char *value,
+                          const struct stock_fence *fence, struct fence_words *room,
+                          const char **words)
 {
-    return stock_set(stock, key, value, NULL);
+    const char *of_fence[COMMAND_WORDS_MAX] = {"1", key};
+    int of_fence_count = 2, count = 0;
+    if (fence != NULL)
+        of_fence_count = fence_words(key, fence, room, of_fence);
+    const int key_count = atoi(of_fence[0]);
+    snprintf(room->key_count, sizeof room->key_count, "%d", key_count + 2);
+    words[count++] = room->key_count;
+    words[count++] = key;
+    words[count++] = beside->set_key;
+    words[count++] = beside->bucket_key;
+    for (int i = 2; i <= key_count; i++)
+        words[count++] = of_fence[i];
+    words[count++] = value;
+    for (int i = key_count + 1; i < of_fence_count; i++)
+        words[count++] = of_fence[i];
 }
 
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
-                                const struct stock_fence *fence, int64_t *before)
+                                const struct stock_beside *beside, const struct stock_fence *fence,
+                                int64_t *before)
 {
+    const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
     char number[24];
+    struct fence_words room;
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
-    const char *argv[] = {"SET", key, number, "GET"};
-    enum stock_status status = stock_guarded(stock, 4, argv, fence, &reply);
+    replace_words(key, beside, number, fence, &room, words);
+    enum stock_status status = stock_run(stock, &lua_set_stock, words, &reply);
     if (status != STOCK_OK || stock_to_number(stock, key, reply, before) != STOCK_OK)
         *before = STOCK_NONE;
     bool readable =
         status != STOCK_OK || reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_NIL;
-    if (!readable)
-        return stock_unreadable(stock);
-    /* SET with GET refuses a key of another type; a plain SET replaces it. */
-    if (status == STOCK_INVALID && fence == NULL)
-        return stock_lay(stock, key, LAYOUT_NUMBER, false, value, before, &value);
-    return status == STOCK_INVALID ? stock_set(stock, key, value, fence) : status;
+    return readable ? status : stock_unreadable(stock);
 }
 
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,

@@ -157,11 +157,18 @@ enum stock_status stock_read(struct stock *stock, const char *key, const struct 
 enum stock_status stock_decrement(struct stock *stock, const char *key, int64_t quantity,
                                   const struct stock_fence *fence, int64_t *after);
 enum stock_status stock_write(struct stock *stock, const char *key, int64_t value);
+/* What is kept beside the stock for admissions, in its cluster slot. */
+struct stock_beside {
+    const char *set_key; /* the stock as an operator set it last */
+    const char *bucket_key;
+};
 /* Sets the key, whatever it holds. *before: the value that it held, read in the same step;
- * STOCK_NONE: it held no number. */
+ * STOCK_NONE: it held no number. The same step keeps the value under set_key, and fills the
+ * bucket. */
 #define STOCK_NONE INT64_MIN
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
-                                const struct stock_fence *fence, int64_t *before);
+                                const struct stock_beside *beside, const struct stock_fence *fence,
+                                int64_t *before);
 /* Adds to the key's number in one step; a missing key counts as 0. *after: the new number. */
 enum stock_status stock_add(struct stock *stock, const char *key, int64_t quantity,
                             const struct stock_fence *fence, int64_t *after);
@@ -206,9 +213,10 @@ enum stock_status stock_read_version(struct stock *stock, const char *key, int64
 /* One script that takes the units if the version is unchanged. STOCK_CHANGED: it is not. */
 enum stock_status stock_take_version(struct stock *stock, const char *key, int64_t version,
                                      int64_t quantity, int64_t *after);
-/* One script that sets the stock, or adds to it, and lays it so, however it was laid before.
- * *before: as of stock_replace. STOCK_MISSING: there is no number to add to. */
-enum stock_status stock_lay(struct stock *stock, const char *key, enum stock_layout layout,
+/* One script that sets the stock, or adds to it, and lays it with a version, however it was laid
+ * before. *before, and what is beside the stock that is set: as of stock_replace. STOCK_MISSING:
+ * there is no number to add to. */
+enum stock_status stock_lay(struct stock *stock, const char *key, const struct stock_beside *beside,
                             bool adds, int64_t units, int64_t *before, int64_t *after);
 /* Whether the key holds a stock that is laid so. */
 bool stock_is_laid(struct stock *stock, const char *key, enum stock_layout layout);
@@ -245,6 +253,30 @@ struct stock_once {
  * the stock. If nothing is left and there is no fence, this answer is stored, too. */
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept);
+
+/* ---- Admission ---- */
+struct stock_admission {
+    const char *key;        /* the item's bucket, or its window's counter */
+    const char *set_key;    /* of a bucket; NULL: it is a window's counter, which is flawed */
+    const char *record_key; /* of the answer stored under the sale's key; NULL: it has no key */
+    int64_t rate;           /* a second */
+    int64_t burst; /* of a bucket; 0: what set_key holds, or if that is missing, the rate */
+};
+enum stock_verdict {
+    STOCK_ADMITTED,      /* and one token was taken */
+    STOCK_ADMITTED_KEPT, /* without a token: an answer is stored under the sale's key */
+    STOCK_NOT_ADMITTED,
+    STOCK_VERDICTS
+};
+struct stock_admitted {
+    enum stock_verdict verdict;
+    int64_t wait_us; /* STOCK_NOT_ADMITTED: until one more can be admitted */
+};
+/* Asks for the admission of one sale, in one script and by the server's clock. STOCK_OK: see the
+ * verdict. STOCK_INVALID: one of the keys holds something else; stock_error() says what to do.
+ * STOCK_LOST: a token may have been taken. */
+enum stock_status stock_admit(struct stock *stock, const struct stock_admission *asked,
+                              struct stock_admitted *answer);
 
 /* The server's URL without its login. Any thread may ask. */
 const char *stock_shown(const struct stock *stock);

@@ -389,6 +389,18 @@ static bool is_token_key(const char *key)
     return strncmp(key, "dlock:token", 11) == 0 || (last != NULL && strcmp(last, ":fence") == 0);
 }
 
+/* See admission_keys. */
+static bool is_admission_key(const char *key)
+{
+    static const char *const ends[] = {"}:set", "}:bucket", "}:window"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t size = strlen(key), end = strlen(ends[i]);
+        if (size > end && strcmp(key + size - end, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* What the server says about the key, if it is of that type; else NULL. */
 static const redisReply *ask_about(struct stock *stock, const char *command, const char *key,
                                    int type)
@@ -428,7 +440,10 @@ static void say_cure(const char *key, char *text, size_t size)
         snprintf(text, size, "delete it and its note (DEL %.100s dlock:grant%.100s)", key,
                  key + prefix);
     else
-        snprintf(text, size, is_token_key(key) ? "delete it (DEL %.100s)" : "look at it", key);
+        snprintf(text, size,
+                 is_token_key(key) || is_admission_key(key) ? "delete it (DEL %.100s)"
+                                                            : "look at it",
+                 key);
 }
 
 /* A script's error names no key. Finds the one that an operator must mend, if there is one. Then

@@ -57,7 +57,7 @@ enum stock_status stock_take_version(struct stock *stock, const char *key, int64
     return STOCK_OK;
 }
 
-enum stock_status stock_lay(struct stock *stock, const char *key, enum stock_layout layout,
+enum stock_status stock_lay(struct stock *stock, const char *key, const struct stock_beside *beside,
                             bool adds, int64_t units, int64_t *before, int64_t *after)
 {
     char number[24];
@@ -65,7 +65,7 @@ enum stock_status stock_lay(struct stock *stock, const char *key, enum stock_lay
     snprintf(number, sizeof number, "%" PRId64, units);
     enum stock_status status =
         stock_run(stock, &lua_lay,
-                  (const char *const[]){"1", key, layout == LAYOUT_VERSION ? "hash" : "number",
+                  (const char *const[]){"3", key, beside->set_key, beside->bucket_key,
                                         adds ? "add" : "set", number, NULL},
                   &reply);
     if (status != STOCK_OK)

@@ -135,7 +135,7 @@ def left(place):
 
 def setting(place, number):
     answer = json.loads(place.get("/lock", place.ports.instance(number) + 1))
-    return {name: answer[name] for name in ("rung", "write", "run")}
+    return {name: answer[name] for name in ("rung", "write", "admit", "run")}
 
 
 def switch(place, number, wish):
@@ -269,7 +269,7 @@ def cut_restart(place, command, instance=None):
 # What comes next is done in this order.
 CUTS = ["keep_lock", 'mv "$out.new', "need_own_ports", "shop_note", "await_part", "tell_lock", "rm -f"]
 READINESS = {"keep_lock": "yes", "need_own_ports": "ended, left-out", "shop_note": "ended, left-out"}  # of a
-LOCK = {"rung": "fair", "write": "fenced", "run": "monday"}
+LOCK = {"rung": "fair", "write": "fenced", "admit": "1000000,5000", "run": "monday"}
 
 
 def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that one named test must find, a rule of docs/design/redlock.md, threads.md ("The master that sentinels
-name") and fence.md each, a large foreign value, or a wrapped error: what is wrong, (file, text, what stands there
+name") and fence.md each, of --admit, a large foreign value, or a wrapped error: what is wrong, (file, text, what stands there
 instead) or a list of these, the CTest test, and its function."""
 
 MANY = "lock/acquire_many.c"
@@ -22,6 +22,9 @@ BREAK_LUA = "lock/lua/break.lua"
 READ_WRITE_LUA = "lock/lua/read_write.lua"
 ETCD_GATEWAY = "lock/etcd/gateway.c"
 ETCD_STEPS = "lock/etcd/steps.c"
+BUCKET_LUA = "service/lua/admit_bucket.lua"
+SET_STOCK_LUA = "service/lua/set_stock.lua"
+ADMISSION = "service/admission.c"
 
 # The release goes only to the servers whose grants were counted.
 RELEASE_WHERE_GRANTED = [
@@ -1014,4 +1017,71 @@ OF_SEVERAL = [
      "    if (m->held > 0)\n        want->reads", "lock_acquire_many", "the_reads_come_under_all_locks"),
 ]
 
-MUTANTS = OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+OF_ADMISSION = [
+    ("a bucket holds more than its burst", BUCKET_LUA,
+     "level = math.min(full, had + math.max(0, now - at) * rate)", "level = had + math.max(0, now - at) * rate",
+     "service_admit_script", "test_a_burst_and_then_the_rate"),
+    ("a part of a token is enough", BUCKET_LUA, "local admitted = level >= TOKEN", "local admitted = level > 0",
+     "service_admit_script", "test_a_burst_and_then_the_rate"),
+    ("a token comes in too early", BUCKET_LUA, "math.max(0, now - at) * rate", "(math.max(0, now - at) + 1) * rate",
+     "service_admit_script", "test_it_counts_as_whole_numbers_do"),
+    ("a clock that is set back fills the bucket", BUCKET_LUA, "math.max(0, now - at)", "math.abs(now - at)",
+     "service_admit_script", "test_a_clock_that_is_set_back_adds_nothing"),
+    ("a clock that is set back takes tokens away", BUCKET_LUA, "math.max(0, now - at)", "(now - at)",
+     "service_admit_script", "test_a_clock_that_is_set_back_takes_nothing_away"),
+    ("a clock that is set back stops the bucket", BUCKET_LUA, "if admitted or back then", "if admitted then",
+     "service_admit_script", "test_a_clock_that_is_set_back_adds_nothing"),
+    ("a real clock that is set back stops the bucket", BUCKET_LUA, "if admitted or back then", "if admitted then",
+     "service_admit", "test_a_clock_that_steps_back"),
+    ("a bucket expires before it is full", BUCKET_LUA, "/ rate / 1000) + 1)", "/ rate / 2000) + 1)",
+     "service_admit_script", "test_it_is_kept_until_it_is_full"),
+    ("a bucket is larger than its numbers are exact", BUCKET_LUA, "math.min(tonumber(set), MOST)", "math.min(tonumber(set), 1e18)",
+     "service_admit_script", "test_a_bucket_holds_a_thousand_million_at_most"),
+    ("a bucket of an empty stock admits nobody for ever", BUCKET_LUA, "burst = math.max(1, ", "burst = math.max(0, ",
+     "service_admit_script", "test_as_many_fit_as_the_stock_was_set_to"),
+    ("a stored answer takes a token", BUCKET_LUA, "if record and record ~= '' then", "if record == 1 then",
+     "service_admit_script", "test_a_stored_answer_takes_no_token"),
+    ("an empty record counts as an answer", BUCKET_LUA, "if record and record ~= '' then", "if record then",
+     "service_admit_script", "test_an_empty_record_is_none"),
+    ("a sale's key is not looked for", ADMISSION, "sale->key[0] != '\\0' ? sale->record_key : NULL",
+     "sale->key[0] == ' ' ? sale->record_key : NULL", "service_admit", "test_a_stored_answer_is_given_without_a_token"),
+    ("a sale asks for the lock without its admission", "service/sale.c", "? STEP_ADMIT : STEP_END", "? STEP_ASK : STEP_END",
+     "service_admit", "test_a_burst_and_then_refusals"),
+    ("reads and restocks take tokens", ADMISSION, "|| sale->purpose != SALE_SELL)", "|| sale->lock_owner == NULL)",
+     "service_admit", "test_a_sale_takes_one_token_and_nothing_else_takes_any"),
+    ("items share a bucket", ADMISSION, "snprintf(keys->bucket, ADMISSION_KEY_MAX, \"%s%s%s:bucket\", before, sale->stock_key, after);",
+     "snprintf(keys->bucket, ADMISSION_KEY_MAX, \"%s%s%s:bucket\", before, \"\", after);",
+     "service_admit", "test_items_have_buckets_of_their_own"),
+    ("a lost reply admits the sale", ADMISSION, "    if (status != STOCK_OK) {\n",
+     "    if (status == STOCK_LOST)\n        return true;\n    if (status != STOCK_OK) {\n",
+     "service_admit", "test_a_reply_that_is_lost_admits_nothing"),
+    ("a reply of a script that says nothing admits the sale", "service/stock_admission.c",
+     "    return status == STOCK_LOST ? stock_unreadable(stock) : status;",
+     "    return status == STOCK_LOST ? STOCK_OK : status;", "service_admit", "test_a_reply_that_is_lost_admits_nothing"),
+    ("a switch of the admission is not in the history", "service/admin.c",
+     "admission_is_same(&one->admission, &two->admission);", "admission_is_same(&one->admission, &one->admission);",
+     "service_admit", "test_a_switch"),
+    ("a switch of something else ends the admission", "service/admin.c",
+     "    wish->setting = *now;\n",
+     "    wish->setting = *now;\n    wish->setting.admission = (struct admission){.kind = ADMISSION_OFF};\n",
+     "service_admit", "test_a_switch"),
+    ("a stock newly set does not fill the bucket", SET_STOCK_LUA, "if redis.call('EXISTS', KEYS[3]) == 1 then", "if false then",
+     "service_admit", "test_a_stock_newly_set_fills_the_bucket"),
+    ("the stock that was set is not kept", SET_STOCK_LUA, "redis.call('SET', KEYS[2], ARGV[1])\n", "",
+     "service_admit", "test_a_stock_newly_set_fills_the_bucket"),
+    ("the stock that was set with a version is not kept", "service/lua/lay.lua", "if ARGV[1] == 'set' then", "if false then",
+     "service_admit", "test_a_stock_with_a_version_is_set_and_kept_in_one_step"),
+    ("a restock of a stock with a version counts as set", "service/lua/lay.lua", "if ARGV[1] == 'set' then", "if true then",
+     "service_admit", "test_a_stock_with_a_version_is_set_and_kept_in_one_step"),
+    ("an old token sets the stock", SET_STOCK_LUA,
+     "    if not newest or tonumber(ARGV[2]) < tonumber(newest) then\n        return redis.error_reply('STALE ' .. ARGV[2] .. ': the newest",
+     "    if not newest then\n        return redis.error_reply('STALE ' .. ARGV[2] .. ': the newest",
+     "service_admit_script", "test_an_old_token_sets_and_fills_nothing"),
+    ("an old token sets the stock, which has another server than the lock", SET_STOCK_LUA,
+     "if last ~= ARGV[3] .. ' ' .. ARGV[2] then", "if not last then",
+     "service_admit_script", "test_an_old_token_sets_and_fills_nothing"),
+    ("a holder of an old epoch sets the stock", SET_STOCK_LUA, "if epoch ~= ARGV[3] then", "if not epoch then",
+     "service_admit_script", "test_another_epoch_sets_and_fills_nothing"),
+]
+
+MUTANTS = OF_ADMISSION + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

@@ -60,7 +60,7 @@ def test_metrics(redis, start):
         'http_requests_total{route="/inventory/{item}/sale",method="POST",code="409"}': 1,
         'http_requests_total{route="/inventory/{item}/sale",method="POST",code="400"}': 1,
         'http_requests_total{route="/inventory/{item}",method="PUT",code="200"}': 1,
-        'inventoryd_info{version="0.2.0",instance="a",rung="watchdog",write="decr"}': 1,
+        'inventoryd_info{version="0.2.0",instance="a",rung="watchdog",write="decr",on_conflict="wait",local_first="off",admit="off"}': 1,
     }
     assert {name: shop.metric(name) for name in expected} == expected
 
@@ -107,7 +107,7 @@ def test_switch(redis, start, tmp_path):
     shop.sell(request="before")
     reply = shop.switch(rung="none", write="set", run="run-1.x", check_hold=True)
     assert reply.status == 200
-    assert reply.json == {"rung": "none", "write": "set", "check_hold": True, "guard_reads": False, "run": "run-1.x",
+    assert reply.json == {"rung": "none", "write": "set", "on_conflict": "wait", "local_first": False, "check_hold": True, "guard_reads": False, "admit": "off", "run": "run-1.x",
                           "history": str(tmp_path / "run-1.x" / "h.jsonl"), "servers": [], "ttl_ms": 30000, "valid_ms": None, "epoch": None, "switching": False,
                           "instance": "a"}
     assert shop.admin("GET", "/lock").json == reply.json
@@ -168,7 +168,7 @@ def test_a_switch_without_a_run_is_told_in_the_history(redis, start, tmp_path):
     ('{"write":"guess"}', 422, "invalid-value", "decr|set|atomic|cas|fenced_textbook|fenced"), ('{"run":""}', 422, "invalid-value", "run"),
     ('{"run":"../x"}', 422, "invalid-value", "run"), ('{"run":".x"}', 422, "invalid-value", "run"),
     ('{"run":"%s"}' % ("a" * 65), 422, "invalid-value", "64"), ('{"check_hold":1}', 422, "invalid-value", "true"),
-    ('{"lock":"none"}', 422, "invalid-value", "rung, write, run, check_hold, guard_reads"), ("[]", 400, "invalid-json", "object"),
+    ('{"lock":"none"}', 422, "invalid-value", "rung, write, run, on_conflict, local_first, check_hold, guard_reads, admit"), ("[]", 400, "invalid-json", "object"),
     ("", 400, "invalid-json", "body"), ('{"run":"r"}', 409, "no-history", "--history")])
 def test_what_cannot_be_switched(switchable, body, status, problem, word):
     reply = switchable.admin("PUT", "/lock", body, JSON)

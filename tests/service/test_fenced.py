@@ -185,7 +185,7 @@ def test_the_lock_is_named_fenced(redis, start):
     shop = start(redis, "--lock", "fenced")
     lock = shop.admin("GET", "/lock").json
     assert (lock["rung"], lock["write"]) == ("fair", "fenced")
-    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="fair",write="fenced"}') == 1
+    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="fair",write="fenced",on_conflict="wait",local_first="off",admit="off"}') == 1
 
 
 # ---- Overtaken ----------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ def test_a_late_restock_does_not_come_between_either(redis, start, post):
     waiting = Background(shop.sell)
     wait_until(lambda: shop.metric("inventoryd_sales_waiting") == 2, "a sale waits")
     arm(shop, "sale.after_read", "1*pause")
-    post.keep = b"SET\r\n"
+    post.keep = b":set\r\n"  # a key of set_stock.lua
     arm(shop, "fair.acquired", "off")
     assert first.result().problem == "outcome-unknown"
     wait_until(lambda: paused(shop, "sale.after_read") == 1, "the next sale has read")

@@ -59,9 +59,20 @@ def slot(key):
 def test_the_record_is_in_the_slot_of_the_stock(redis, start, keys):
     shop = opened(redis, start, "watchdog", "atomic", "--keys", keys)
     shop.sell(key="}{other}")
-    stock, = [key for key in redis("KEYS", "inventory*") if ":key:" not in key]
+    stock = "inventory" if keys == "article" else STOCK
     record, = redis("KEYS", "*:key:*")
-    assert slot(stock) == slot(record)
+    assert redis("EXISTS", stock) == 1 and slot(stock) == slot(record)
+
+
+@pytest.mark.parametrize("keys", ["item", "article"])
+@pytest.mark.parametrize("admit", ["1", "window:1"])
+def test_what_admissions_need_is_in_the_slot_of_the_stock(redis, start, keys, admit):
+    """Each of their scripts has several of these keys."""
+    shop = opened(redis, start, "watchdog", "atomic", "--keys", keys, "--admit", admit)
+    shop.sell(key="k")
+    ends = {key.rsplit(":", 1)[1] if "}:" in key else "" for key in redis("KEYS", "*inventory*")}
+    assert ends == {"", "set", "k", "bucket" if admit == "1" else "window"}
+    assert len({slot(key) for key in redis("KEYS", "*inventory*")}) == 1
 
 
 @keepers

@@ -7,6 +7,7 @@ import pytest
 from world import PATIENCE_S, LossyProxy, Redis, read_history, wait_until
 
 STOCK, LOCK = "inventory:{phone}", "lock:{phone}"
+PUT = b":set\r\n"  # an operator's: set_stock.lua has this key
 WORDS = {"decr": b"DECR", "set": b"SET\r\n", "fenced": b"DECR", "atomic": b"EVALSHA"}
 FOR_EVER = ("--ttl-ms", 600000)
 
@@ -115,9 +116,9 @@ def test_a_late_write_does_not_come_any_more(redis, start, post, lock, write):
 @pytest.mark.parametrize("lock", ["watchdog", "fair"])
 def test_a_restock(redis, start, post, lock):
     shop = opened(redis, start, post, lock, "decr")
-    post.lose = b"SET\r\n"
+    post.lose = PUT
     assert shop.stock(value=100).status == 200 and post.lost == 1 and redis("GET", STOCK) == "100"
-    post.keep = b"SET\r\n"
+    post.keep = PUT
     assert shop.stock(value=7).problem == "stock-unavailable"
     assert shop.sell().json["unit"] == 100
     assert post.deliver() == b"" and redis("GET", STOCK) == "99"
@@ -127,15 +128,15 @@ def test_a_restock(redis, start, post, lock):
 def test_with_atomic_a_restock_is_ended_and_not_found_out(redis, start, post, lock):
     """The stock tells nothing: a late sale may have written beside the lock. But the restock does not come late."""
     shop = opened(redis, start, post, lock, "atomic", *FOR_EVER)
-    post.lose = b"SET\r\n"
+    post.lose = PUT
     assert shop.stock(value=100).problem == "outcome-unknown" and post.lost == 1 and redis("GET", STOCK) == "100"
-    post.keep = b"SET\r\n"
+    post.keep = PUT
     assert shop.stock(value=7).problem == "outcome-unknown"
     assert shop.sell().json["unit"] == 100 and shop.metric("lock_abandoned_total") == 0
     assert post.deliver() == b"" and redis("GET", STOCK) == "99"
 
 
-@pytest.mark.parametrize("word,add,left", [(b"SET\r\n", None, "99"), (b"INCRBY", 1, "4")])
+@pytest.mark.parametrize("word,add,left", [(PUT, None, "99"), (b"INCRBY", 1, "4")])
 def test_a_late_sale_does_not_hide_a_restock(redis, start, post, word, add, left, tmp_path):
     """It comes between the restock and the look at the stock, which then holds what it would without the restock."""
     history = tmp_path / "h.jsonl"
@@ -171,7 +172,7 @@ def test_a_restock_that_never_came_wrote_nothing(redis, start, post, lock, write
         redis("LPUSH", STOCK, "x")
     elif there:
         redis("SET", STOCK, there)
-    post.drop = b"SET\r\n"
+    post.drop = PUT
     reply = shop.stock(value=100)
     assert reply.status == 503 and reply.problem == "stock-unavailable" and "retry-after" in reply.headers
     assert "carried out" in reply.json["detail"]
@@ -208,7 +209,7 @@ def test_a_restock_is_recorded_ahead_of_its_write(redis, start, post, tmp_path):
     assert shop.restock(11).problem == "stock-unavailable"
     assert latest() == [("restock_intent", 11, None), ("restock_failed", None, None)]
     refuse_kills(redis)
-    post.keep = b"SET\r\n"
+    post.keep = PUT
     assert shop.stock(value=7).problem == "outcome-unknown"
     assert latest() == [("restock_intent", None, 7), ("restock_unknown", None, None)]
     wait_until(lambda: not redis("EXISTS", LOCK), "the lock has expired")
@@ -264,7 +265,7 @@ def test_with_atomic_the_reply_alone_told(redis, start, post):
 def test_a_restock_whose_reply_cannot_be_read_is_found_out(redis, start, post):
     shop = opened(redis, start, post, "fair", "fenced")
     for kind, post.instead in strange("a string", "an empty string", "a string with a NUL", NIL):
-        post.lose = b"SET\r\n"
+        post.lose = PUT
         assert (shop.stock(value=5).status, post.lose, redis("GET", STOCK)) == (200, None, "5"), kind
     for kind, post.instead in strange(INTEGER):
         assert shop.stock(value=5).status == 200
@@ -427,7 +428,7 @@ def test_it_says_why_nobody_knows(redis, start, post):
 def test_a_restock_is_no_sale_that_looks_for_itself(redis, start, post):
     shop = opened(redis, start, post, "watchdog", "atomic", *FOR_EVER, "--wait-ms", 500)
     refuse_kills(redis)
-    post.keep = b"SET\r\n"
+    post.keep = PUT
     assert shop.stock(value=100).problem == "outcome-unknown"
     assert shop.sell().problem == "lock-timeout" and shop.metric("lock_abandoned_total") == 1
 

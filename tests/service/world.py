@@ -61,7 +61,7 @@ class Reply:
         assert problem["type"].startswith(prefix), self
         name = problem["type"][len(prefix):]
         assert ("retry-after" in self.headers) == (
-            self.status == 503 or name in ("request-in-flight", "lock-invalid")), self
+            self.status == 503 or name in ("request-in-flight", "lock-invalid", "too-many-requests")), self
         return name
 
     def __repr__(self):
