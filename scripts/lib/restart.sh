@@ -90,7 +90,7 @@ told_lock() {
     answer=$(settled_lock "$1") || return 1
     { kept_lock "$1" || true; cat <<<"$answer"; } | jq --slurp --compact-output '
         (.[-1] | {rung, write, check_hold, guard_reads}
-            + if .admit then {admit} else {} end + if .run then {run} else {} end) as $told
+            + if .admit then {admit, on_conflict, local_first} else {} end + if .run then {run} else {} end) as $told
         | .[:-1] + [$told] | add'
 }
 
@@ -162,7 +162,8 @@ lock_options() {
     jq --raw-output 'def switch: if . then "on" else "off" end;
         "--lock", .rung, "--write", .write, "--check-hold", (.check_hold | switch),
         "--guard-reads", (.guard_reads | switch),
-        if .admit then "--admit", .admit else empty end' <<<"$1"
+        if .admit then "--admit", .admit, "--on-conflict", .on_conflict, "--local-first", (.local_first | switch)
+        else empty end' <<<"$1"
 }
 
 # look_at_others I: the locks of those that missed no PUT /lock, in SEEN.

@@ -125,13 +125,13 @@ STOP = r"""
 #include <stdlib.h>
 #include <unistd.h>
 
-void cJSON_Delete(void *json)
+int cJSON_IsObject(const void *json)
 {
-    void (*next)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "cJSON_Delete");
+    int (*next)(const void *) = (int (*)(const void *))dlsym(RTLD_NEXT, "cJSON_IsObject");
     if (rename(getenv("STOP_FILE"), getenv("STAYS_FILE")) == 0)
         while (access(getenv("STAYS_FILE"), F_OK) == 0)
             usleep(10000);
-    next(json);
+    return next(json);
 }
 """
 
