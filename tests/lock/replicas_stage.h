@@ -10,6 +10,7 @@
 #include "recorded_stage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define REPLICAS 2
 #define FROZEN_MS 2000 /* of command_timeout_ms; WAIT takes half of it where too few confirm */
