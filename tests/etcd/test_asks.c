@@ -101,10 +101,10 @@ static void another_place_is_not_the_next(void **state)
     proxy_free(near);
 }
 
-/* A waiter whose answer is under way, when it is another one's turn, takes the answer as it is. */
-static void the_others_need_not_ask_again(void **state)
+/* How many requests it takes that a waiter is placed and served, if its answer is under way when it
+ * is another one's turn. */
+static uint64_t requests_of_one_turn(void)
 {
-    (void)state;
     struct started next = {0}, last = {0};
     struct proxy *near = proxy_start_to(etcd_server_port(etcd));
     dlock_client *client = client_behind(near, (struct dlock_options){.ttl_ms = 300000});
@@ -122,10 +122,22 @@ static void the_others_need_not_ask_again(void **state)
     eventually(placed_behind_others(client, lock) == 1);
     assert_status(dlock_release(next.hold, NULL), OK);
     started_answered(&last);
-    assert_int_equal(commands_of(client) - before, 3); /* a create, and two deletes */
+    uint64_t requests = commands_of(client) - before;
     assert_status(dlock_release(last.hold, NULL), OK);
     leave(client, lock);
     proxy_free(near);
+    return requests;
+}
+
+/* It takes its answer as it is: a create, and two deletes. If the watch has told of the first delete
+ * before, the answer is the older one, and it asks once more. */
+static void the_others_need_not_ask_again(void **state)
+{
+    (void)state;
+    uint64_t requests = 4;
+    for (int rounds = 0; rounds < 10 && requests == 4; rounds++)
+        requests = requests_of_one_turn();
+    assert_int_equal(requests, 3);
 }
 
 /* Two clients in turn: the queue is not empty for the second one, whatever it was before. */
