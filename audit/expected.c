@@ -26,7 +26,7 @@ static const struct cell {
 } cells[] = {
 #define CELL(rung, write, fault, instances, stock, results, why)                                   \
     {rung, write, fault, instances, stock, results, why},
-#define POLICY(on_conflict, write, buyers, results, why)
+#define POLICY(on_conflict, write, admit, buyers, results, why)
 #include "expected.def"
 #undef CELL
 #undef POLICY
@@ -35,12 +35,14 @@ static const struct cell {
 static const struct policy {
     const char *on_conflict;
     const char *write;
+    const char *admit; /* "on": the shop limits how many sales it admits */
     unsigned buyers;
     unsigned results;
     const char *why;
 } policies[] = {
 #define CELL(rung, write, fault, instances, stock, results, why)
-#define POLICY(on_conflict, write, buyers, results, why) {on_conflict, write, buyers, results, why},
+#define POLICY(on_conflict, write, admit, buyers, results, why)                                    \
+    {on_conflict, write, admit, buyers, results, why},
 #include "expected.def"
 #undef CELL
 #undef POLICY
@@ -90,9 +92,11 @@ static const struct cell *find_cell(const struct run *run, const char *fault)
 static const struct policy *find_policy(const struct run_spec *spec)
 {
     const unsigned buyers = spec->retries > 0 ? TRY_AGAIN : GIVE_UP;
+    const char *admit = strcmp(spec->admit, "off") == 0 ? "off" : "on";
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         if (expected_fits(policies[i].on_conflict, spec->on_conflict) &&
-            expected_fits(policies[i].write, spec->write) && (policies[i].buyers & buyers) != 0)
+            expected_fits(policies[i].write, spec->write) &&
+            expected_fits(policies[i].admit, admit) && (policies[i].buyers & buyers) != 0)
             return &policies[i];
     return NULL;
 }

@@ -196,12 +196,14 @@ bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
     }
     spec->fault = "none";
     spec->on_conflict = "wait";
+    spec->admit = "off";
     spec->json = json_file(path, error);
     return spec->json != NULL && json_text(spec->json, "run", JSON_REQUIRED, &spec->run, error) &&
            json_text(spec->json, "rung", JSON_REQUIRED, &spec->rung, error) &&
            json_text(spec->json, "write", JSON_REQUIRED, &spec->write, error) &&
            json_text(spec->json, "fault", JSON_OPTIONAL, &spec->fault, error) &&
            json_text(spec->json, "on_conflict", JSON_OPTIONAL, &spec->on_conflict, error) &&
+           json_text(spec->json, "admit", JSON_OPTIONAL, &spec->admit, error) &&
            json_bool(spec->json, "restocked", JSON_OPTIONAL, &spec->restocked, error) &&
            json_bool(spec->json, "fresh_keys", JSON_OPTIONAL, &spec->fresh_keys, error) &&
            json_bool(spec->json, "direct", JSON_OPTIONAL, &spec->direct, error) &&

@@ -66,6 +66,7 @@ struct run_spec {
     size_t instance_count;
     int64_t ttl_ms;
     const char *on_conflict; /* what a sale does if the lock is taken */
+    const char *admit;       /* how many sales it admits, as of --admit */
     int64_t retries;         /* how often a buyer asks again after that, at most */
     int64_t requests;
     int64_t quantity;

@@ -228,6 +228,7 @@ write_run_json() {
             --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
             '{run: $run, rung: $rung, write: $write, fault: $fault,
               on_conflict: ($setting.on_conflict // "wait"), local_first: ($setting.local_first // false),
+              admit: ($setting.admit // "off"),
               retries: $retries,
               instances: ($instances | split(" ")),
               workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,

@@ -137,10 +137,15 @@ def test_who_gives_up_while_enough_is_left_was_sent_away(fault):
     check_found(lambda seed: fault(with_stock_left(seed)), "undersold", "rejected while enough was left", False)
 
 
-@pytest.mark.parametrize("on_conflict, retries, expected", [
-    ("fail", 0, True), ("fail", 1, False), ("wait", 0, False)])
-def test_that_is_expected_of_buyers_who_never_ask_again(on_conflict, retries, expected):
-    worlds = {seed: another_buyer_buys(with_stock_left(seed, on_conflict=on_conflict, retries=retries))
+@pytest.mark.parametrize("asked, expected", [
+    ({"on_conflict": "fail", "retries": 0}, True), ({"on_conflict": "fail", "retries": 1}, False),
+    ({"on_conflict": "wait", "retries": 0}, False), ({"on_conflict": "wait", "write": "cas", "retries": 0}, True),
+    ({"on_conflict": "wait", "write": "cas", "retries": 1}, False),
+    ({"on_conflict": "wait", "admit": "100,50", "retries": 0}, True),
+    ({"on_conflict": "wait", "admit": "off", "retries": 0}, False),
+    ({"on_conflict": "wait", "admit": "100,50", "retries": 1}, False)])
+def test_that_is_expected_of_buyers_who_never_ask_again(asked, expected):
+    worlds = {seed: another_buyer_buys(with_stock_left(seed, **{"write": "decr", **asked}))
               for seed in range(min(SEEDS, 20))}
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():

@@ -4,6 +4,7 @@
  */
 #include "calls.h"
 #include "own_server.h"
+#include <stdlib.h>
 
 #define LOCK "lock:{large}"
 
