@@ -601,7 +601,7 @@ OF_ENSEMBLES = [
      "    if (now_ns < due_ns)\n        return due_ns;\n    zk->given_up", "    if (now_ns > 0)\n        return due_ns;\n    zk->given_up",
      "zookeeper", "its_server_loses_its_data"),
     ("another node of the owner's name is taken for the one that it has made", "lock/zookeeper/steps.c",
-     "if (strcmp(nodes->data[i], known) == 0)", "if (known == NULL)", "zookeeper", "an_earlier_session_lives"),
+     "if (strcmp(nodes->data[i], known) == 0)", "if (known == NULL)", "zookeeper_places", "numbers_are_used_up"),
     ("a node of an earlier session is the owner's", "lock/zookeeper/steps.c",
      "if (stat->ephemeralOwner == zoo_client_id(zk->handle)->client_id) {", "if (stat->ephemeralOwner != 0) {",
      "zookeeper", "an_earlier_one_is_found"),
