@@ -284,7 +284,8 @@ static void history_replay(struct reader *reader, struct record *record, struct 
         return;
     }
     uint32_t number = find_hold(reader->run, hold);
-    if (number == NONE || reader->run->sections[number].request != record->request ||
+    const bool locks = hold[0] != '\0'; /* to look at a queue takes no lock */
+    if ((locks && (number == NONE || reader->run->sections[number].request != record->request)) ||
         request->key == NONE)
         complain(&reader->source, record->line,
                  "replay of hold %.80s, which was not granted to that request, or without a key; "
@@ -379,6 +380,8 @@ static void about_request(struct reader *reader, struct record *record)
         read_again(reader, record);
         return;
     }
+    if (record->event == EVENT_accepted || record->event == EVENT_requeued)
+        return; /* its outcome comes later */
     if (record->event == EVENT_replay) {
         history_replay(reader, record, request);
         return;

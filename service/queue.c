@@ -110,11 +110,17 @@ static enum stock_status to_accepted(struct stock *stock, const struct sale *sal
 {
     if (reply->type == REDIS_REPLY_NIL)
         return stock_failed(stock, STOCK_MISSING, "there is no key %s", sale->stock_key);
-    const bool is_full = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
-                         reply->element[0]->type == REDIS_REPLY_STRING &&
-                         strcmp(reply->element[0]->str, "full") == 0;
-    *accepted = QUEUE_IS_FULL;
-    if (is_full)
+    const char *word = reply->type == REDIS_REPLY_ARRAY && reply->elements == 1 &&
+                               reply->element[0]->type == REDIS_REPLY_STRING
+                           ? reply->element[0]->str
+                           : "";
+    const bool was = strcmp(word, "was") == 0;
+    *accepted = was ? QUEUE_ACCEPTED : QUEUE_IS_FULL;
+    if (was) {
+        *record = (struct stock_record){.code = 202, .quantity = sale->quantity};
+        memcpy(record->random, sale->random, sizeof record->random);
+    }
+    if (was || strcmp(word, "full") == 0)
         return STOCK_OK;
     if (!queue_is_pair(reply))
         return stock_unreadable(stock);
@@ -168,8 +174,8 @@ enum stock_status queue_oldest(struct stock *stock, const char *queue_key,
                                struct queue_entry *entry)
 {
     const redisReply *reply;
-    enum stock_status status = stock_run(stock, &lua_queue_oldest,
-                                         (const char *const[]){"1", queue_key, NULL}, &reply);
+    enum stock_status status =
+        stock_run(stock, &lua_queue_oldest, (const char *const[]){"1", queue_key, NULL}, &reply);
     if (status != STOCK_OK)
         return status;
     if (reply->type == REDIS_REPLY_NIL)
@@ -184,8 +190,8 @@ enum stock_status queue_take(struct stock *stock, const char *queue_key, const c
     enum stock_status status =
         stock_run(stock, &lua_queue_take,
                   (const char *const[]){"1", queue_key, QUEUE_GROUP, instance, NULL}, &reply);
-    *same = status == STOCK_OK && reply->type == REDIS_REPLY_STRING &&
-            strcmp(reply->str, number) == 0;
+    *same =
+        status == STOCK_OK && reply->type == REDIS_REPLY_STRING && strcmp(reply->str, number) == 0;
     return status;
 }
 

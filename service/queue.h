@@ -14,7 +14,8 @@
 #include "stock.h"
 
 /* STOCK_QUEUES_KEY lists the items whose queue was used lately, by time. */
-#define QUEUE_LIST_MAX 10000 /* items that one look reads, those first that are listed for longest */
+#define QUEUE_LIST_MAX                                                                             \
+    10000 /* items that one look reads, those first that are listed for longest */
 #define QUEUE_LISTED_MS 600000
 
 /* Sets the sale's queue_key, and by sale->random its pointer_key. They are in the stock's slot. */
@@ -74,7 +75,7 @@ struct queue_sell {
     const char *instance;
     uint64_t mark; /* of the attempt; not 0 */
     int64_t keep_ms;
-    bool expires_only; /* ends an entry whose life is over, and does nothing else */
+    bool expires_only;               /* ends an entry whose life is over, and does nothing else */
     const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
 };
 /* Sells the entry: writes stock, record and acknowledgement in one script. QUEUE_MADE: this attempt

@@ -57,8 +57,8 @@ static void queue_sale_settle_doubt(struct stock *stock, struct queue_doubt *dou
 
 /* The item is listed first: so no entry is in a queue that nobody looks at. */
 static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale *sale,
-                                        struct stock_record *record,
-                                        enum queue_accepted *accepted, struct queue_doubt *doubt)
+                                        struct stock_record *record, enum queue_accepted *accepted,
+                                        struct queue_doubt *doubt)
 {
     struct stock *stock = worker->stock;
     enum stock_status status = queue_list(stock, sale->item);
@@ -75,8 +75,8 @@ static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale 
 
 /* Accepts the sale, and sends that again while its reply is lost. */
 static enum stock_status queue_sale_put(struct sale_worker *worker, struct sale *sale,
-                                        struct stock_record *record,
-                                        enum queue_accepted *accepted, struct queue_doubt *doubt)
+                                        struct stock_record *record, enum queue_accepted *accepted,
+                                        struct queue_doubt *doubt)
 {
     const int64_t ends_ns = queue_sale_ends_ns(worker);
     const uint64_t lost = stock_lost_count(worker->stock);
@@ -84,8 +84,8 @@ static enum stock_status queue_sale_put(struct sale_worker *worker, struct sale 
     *doubt = (struct queue_doubt){0};
     for (;;) {
         status = queue_sale_try(worker, sale, record, accepted, doubt);
-        const bool unclear = status == STOCK_LOST ||
-                             (status == STOCK_UNAVAILABLE && stock_lost_count(worker->stock) > lost);
+        const bool unclear = status == STOCK_LOST || (status == STOCK_UNAVAILABLE &&
+                                                      stock_lost_count(worker->stock) > lost);
         if (!unclear || mono_ns() >= ends_ns)
             return status;
         queue_sale_pause();
@@ -172,8 +172,8 @@ static struct queue_sell queue_sale_want(const struct sale_worker *worker, const
 enum sale_step queue_sale_take(struct sale_worker *worker, struct sale *sale)
 {
     bool same;
-    enum stock_status status = queue_take(worker->stock, sale->queue_key,
-                                          worker->env->config->instance, sale->entry->number, &same);
+    enum stock_status status = queue_take(
+        worker->stock, sale->queue_key, worker->env->config->instance, sale->entry->number, &same);
     if (status == STOCK_OK && same)
         return queue_sale_point(sale, "taken", STEP_TAKEN);
     if (status == STOCK_OK)
@@ -229,8 +229,8 @@ static enum stock_status queue_sale_send(struct sale_worker *worker, struct sale
 {
     const int64_t ends_ns = queue_sale_ends_ns(worker);
     struct section_fence room;
-    const struct queue_sell want =
-        queue_sale_want(worker, sale, sale->expires ? NULL : section_fence(worker->env, sale, &room));
+    const struct queue_sell want = queue_sale_want(
+        worker, sale, sale->expires ? NULL : section_fence(worker->env, sale, &room));
     bool lost = false;
     for (;;) {
         stock_pin(worker->stock, sale->stock_master);

@@ -196,8 +196,8 @@ static bool run_work(struct service *service, struct sale_worker *worker, struct
     return false;
 }
 
-static const struct route work_route = {
-    LISTENER_SHOP, METHOD_OTHER, "", false, false, RUN_SALES, NULL, run_work};
+static const struct route work_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
+                                        false,         RUN_SALES,    NULL, run_work};
 
 /* ---- All items ------------------------------------------------------------------------------- */
 
@@ -294,8 +294,8 @@ static bool run_look(struct service *service, struct sale_worker *worker, struct
     return false;
 }
 
-static const struct route look_route = {
-    LISTENER_SHOP, METHOD_OTHER, "", false, false, RUN_SALES, NULL, run_look};
+static const struct route look_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
+                                        false,         RUN_SALES,    NULL, run_look};
 
 bool queue_worker_expire(struct request *request)
 {
