@@ -16,6 +16,7 @@
 #include <time.h>
 
 #define BUCKETS 256
+#define FORGET_LOOKS 60
 
 /* An item with a queue. Its request is no client's: it carries the sale of one entry after the
  * other through the threads that sell. */
@@ -38,6 +39,7 @@ struct queue_worker {
     pthread_mutex_t mutex; /* protects the buckets and what is said above */
     struct queue_work *buckets[BUCKETS];
     struct request look;
+    unsigned long looks; /* of the thread that runs the look */
     atomic_bool ending;
     atomic_long in_sale;
 };
@@ -142,29 +144,38 @@ static void begin_sale(struct queue_work *work)
     sale_name_keys(&service->config, sale);
     queue_name_keys(&service->config, sale);
     work->in_sale = true;
-    atomic_fetch_add(&work->queue->in_sale, 1);
     sale_arrive(&service->env, sale);
 }
 
-/* Begins the sale of the oldest entry. False: there is none now, and its request is another
+/* The oldest entry. STOCK_MISSING: there is none, or this instance does not work now. */
+static enum stock_status look_at(struct queue_work *work, struct sale_worker *worker)
+{
+    if (!works(work->queue))
+        return STOCK_MISSING;
+    enum stock_status status = queue_oldest(worker->stock, work->names.queue_key, &work->entry);
+    atomic_store(&work->length, status == STOCK_OK ? work->entry.length : 0);
+    return status;
+}
+
+/* Begins the sale of the oldest entry. It is counted before the last look at `ending`, so a
+ * shutdown waits for it, or it does not begin. False: there is none now, and its request is another
  * thread's. */
 static bool begin_next(struct queue_work *work, struct sale_worker *worker)
 {
-    enum stock_status status = STOCK_MISSING;
-    do {
-        if (!works(work->queue))
-            continue;
-        status = queue_oldest(worker->stock, work->names.queue_key, &work->entry);
-        atomic_store(&work->length, status == STOCK_OK ? work->entry.length : 0);
-    } while (status == STOCK_MISSING && !fall_asleep(work));
-    if (status == STOCK_MISSING)
-        return false;
-    if (status != STOCK_OK) {
-        stay_back(work, status == STOCK_INVALID ? stock_error(worker->stock) : NULL);
-        return false;
+    struct queue_worker *queue = work->queue;
+    enum stock_status status;
+    atomic_fetch_add(&queue->in_sale, 1);
+    do
+        status = look_at(work, worker);
+    while (status == STOCK_MISSING && !fall_asleep(work));
+    if (status == STOCK_OK) {
+        begin_sale(work);
+        return true;
     }
-    begin_sale(work);
-    return true;
+    if (status != STOCK_MISSING)
+        stay_back(work, status == STOCK_INVALID ? stock_error(worker->stock) : NULL);
+    atomic_fetch_sub(&queue->in_sale, 1);
+    return false;
 }
 
 static void end_sale(struct queue_work *work)
@@ -265,7 +276,7 @@ static struct queue_work *take_idle(struct queue_worker *queue, size_t bucket)
     return work;
 }
 
-/* Items that nobody has bought for long are listed no more. */
+/* Items that nobody has bought for long are listed no more. It costs a command for each idle item. */
 static void forget_idle(struct queue_worker *queue, struct stock *stock)
 {
     struct queue_work *work;
@@ -287,7 +298,8 @@ static bool run_look(struct service *service, struct sale_worker *worker, struct
 {
     struct queue_worker *queue = worker_of(look);
     if (works(queue) && !outage_lasts(service->env.outage, ROLE_STOCK)) {
-        forget_idle(queue, worker->stock);
+        if (++queue->looks % FORGET_LOOKS == 0)
+            forget_idle(queue, worker->stock);
         queue_listed(worker->stock, wake_listed, queue);
     }
     rest(queue, look, QUEUE_LOOK_MS);
