@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An item's queue of accepted sales (--on-conflict queue), in Redis beside its stock: a stream with a
- * consumer group. An entry is one accepted sale. An entry that has its outcome is deleted, so the
+ * An item's queue of accepted sales (--on-conflict queue), in Redis beside its stock: a stream with
+ * a consumer group. An entry is one accepted sale. An entry that has its outcome is deleted, so the
  * first one is the oldest unfinished one. The outcome is the record of the sale's Idempotency-Key;
  * a sale that came without a key was given one. See docs/reference/http.md.
  *

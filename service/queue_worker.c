@@ -276,7 +276,8 @@ static struct queue_work *take_idle(struct queue_worker *queue, size_t bucket)
     return work;
 }
 
-/* Items that nobody has bought for long are listed no more. It costs a command for each idle item. */
+/* Items that nobody has bought for long are listed no more. It costs a command for each idle
+ * item. */
 static void forget_idle(struct queue_worker *queue, struct stock *stock)
 {
     struct queue_work *work;

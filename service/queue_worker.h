@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Works off the queues of --on-conflict queue. Each entry is a sale (sale.h) that this drives on the
- * threads that sell. Per item one entry is under way in an instance, and the item's lock lets one
- * instance work. An item is looked at when a sale was accepted here, and every QUEUE_LOOK_MS if it is
- * listed: so any instance works off what another one has left.
+ * Works off the queues of --on-conflict queue. Each entry is a sale (sale.h) that this drives on
+ * the threads that sell. Per item one entry is under way in an instance, and the item's lock lets
+ * one instance work. An item is looked at when a sale was accepted here, and every QUEUE_LOOK_MS if
+ * it is listed: so any instance works off what another one has left.
  */
 #ifndef QUEUE_WORKER_H
 #define QUEUE_WORKER_H

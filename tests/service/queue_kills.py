@@ -209,12 +209,15 @@ def run(folder, requests, seed, every=60):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=10000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, action="append", help="may be given several times; odd: fenced, even: atomic")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="queue-") as folder:
-        faults, counts = run(folder, arguments.requests, arguments.seed)
-    print(f"seed {arguments.seed}: {counts}", *faults, sep="\n")
-    sys.exit(1 if faults else 0)
+    failed = False
+    for seed in arguments.seed or [1, 2]:
+        with tempfile.TemporaryDirectory(prefix="queue-") as folder:
+            faults, counts = run(folder, arguments.requests, seed)
+        print(f"seed {seed}: {counts}", *faults, sep="\n", flush=True)
+        failed = failed or bool(faults)
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -247,12 +247,15 @@ def test_an_entry_that_was_acknowledged_and_not_deleted_is_sold(redis, start):
 
 @pytest.mark.parametrize("script", ["queue_list", "queue_accept", "queue_oldest", "queue_take", "queue_sell"])
 @keepers
-def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script):
-    shop = opened(redis, start, lock, write, "--stock-redis", proxy.url)
+def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script, tmp_path):
+    shop = opened(redis, start, lock, write, "--stock-redis", proxy.url, "--history", tmp_path / "h.jsonl")
     assert outcome(shop, buy(shop)).status == 200  # Redis knows the scripts
     proxy.lose = hashlib.sha1((LUA / f"{script}.lua").read_bytes()).hexdigest().encode()
-    reply = outcome(shop, buy(shop, key="k"))
+    reply = outcome(shop, buy(shop, key="k", request="lost"))
     assert proxy.lost == 1 and reply.json["unit"] == 4 and redis("GET", STOCK) == "3" and is_empty(redis)
+    shop.end()
+    events = [event["event"] for event in read_history(tmp_path / "h.jsonl") if event.get("request") == "lost"]
+    assert events.count("accepted") == events.count("write") == 1
 
 
 def test_a_lost_reply_to_the_question(redis, start, proxy):
