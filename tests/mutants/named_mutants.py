@@ -1125,7 +1125,7 @@ OF_QUEUES = [
      "status = queue_list(stock, sale->item);", "status = stock_connect(stock);",
      "service_queue_death", "test_a_queue_that_nobody_works_off_is_found_at_the_start"),
     ("nobody looks at the list", QUEUE_WORKER, "        queue_listed(worker->stock, wake_listed, queue);",
-     "        queue_listed(worker->stock, NULL, wake_listed == NULL ? queue : NULL);",
+     "        if (queue->looks == 0)\n            queue_listed(worker->stock, wake_listed, queue);",
      "service_queue_death", "test_a_queue_that_nobody_works_off_is_found_at_the_start"),
     ("a shutdown works off the whole queue", QUEUE_WORKER, "    return !atomic_load(&queue->ending) &&\n", "    return\n",
      "service_queue_death", "test_an_instance_that_drains_leaves_the_rest"),

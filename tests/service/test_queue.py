@@ -9,7 +9,7 @@ import pytest
 
 from failpoints import arm, paused
 from queue_shop import LISTED, STOCK, STREAM, accepted, buy, is_empty, keepers, length, opened, outcome
-from world import Background, check_history, hold_lock, read_history, release_lock, wait_until
+from world import Background, Redis, check_history, hold_lock, read_history, release_lock, wait_until
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
 RECORD = STOCK + ":key:k"
@@ -355,3 +355,39 @@ def test_what_it_counts_and_records(redis, start, tmp_path):
     assert told["one"] == ["invoke", "accepted", "granted", "enter", "read", "write", "exit", "release"]
     assert told["two"] == ["invoke", "accepted", "granted", "enter", "read", "exit", "release", "refused"]
     assert "/sales/" + next(event["id"] for event in events if event["event"] == "accepted") == locations[0]
+
+
+# ---- Where the servers are ----------------------------------------------------------------------
+
+
+@keepers
+def test_the_lock_is_on_another_server(redis, other, start, lock, write):
+    """While it is away, sales are accepted; they are sold when it is back."""
+    shops = [opened(redis, start, lock, write, "--lock-redis", other.url, "--wait-ms", 1000, name=name) for name in "ab"]
+    assert outcome(shops[0], buy(shops[0])).status == 200
+    other.kill()
+    locations = [buy(shops[0])]
+    wait_until(lambda: shops[0].metric('inventoryd_redis_up{role="lock"}') == 0, "it is away")
+    locations.append(buy(shops[0]))
+    other.start()
+    assert [outcome(shops[1], location).json["unit"] for location in locations] == [4, 3] and is_empty(redis)
+
+
+def test_replicas_confirm_the_acceptance_and_the_outcome(redis, tmp_path, start):
+    """A replica that hangs: the acceptance is not certain, and the same key asks again."""
+    replica = Redis(tmp_path / "replica", "--replicaof", "127.0.0.1", str(redis.port))
+    try:
+        wait_until(lambda: redis.is_confirmed(1), "the replica has caught up")
+        shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", redis.url, "--replicas-ack", "one",
+                      "--replicas", 1, "--redis-timeout-ms", 300, "--fail-fast-ms", 600000)
+        location = buy(shop, key="k")
+        assert outcome(shop, location).json["unit"] == 5
+        replica.freeze()
+        reply = shop.sell(key="l")
+        assert reply.problem == "outcome-unknown" and length(redis) <= 1
+        assert outcome(shop, location, 0).problem == "outcome-unknown"
+        replica.thaw()
+        wait_until(lambda: shop.sell(key="l").status == 200, "it is sold")
+        assert outcome(shop, location).status == 200 and redis("GET", STOCK) == "3"
+    finally:
+        replica.kill()
