@@ -82,7 +82,9 @@ bool shop_outcome(struct service *service, struct sale_worker *worker, struct re
         return true;
     }
     status = outcome_read(service, worker->stock, sale, &record);
-    if (status == STOCK_OK && record.code == 202 && outcome_waits(service, request))
+    const bool is_known = status == STOCK_OK ? record.code != 202
+                                             : status == STOCK_MISSING || status == STOCK_INVALID;
+    if (!is_known && outcome_waits(service, request))
         return false;
     if (status != STOCK_OK) {
         answer_by_stock(request, worker->stock, status);

@@ -122,6 +122,17 @@ def test_a_full_queue_refuses(redis, start):
     assert outcome(shop, buy(shop, key="c")).status == 200
 
 
+def test_what_is_not_admitted_is_not_accepted(redis, start):
+    """Who repeats a key needs no token, and neither does the worker."""
+    shop = opened(redis, start, "watchdog", "atomic", "--admit", "1,2", "--failpoints", "queue.taken=pause")
+    locations = [buy(shop, key=key) for key in "ab"]
+    redis("SET", STOCK + ":bucket", "0 9007199254740000")  # it is empty, whatever the time is
+    assert shop.sell(key="c").problem == "too-many-requests" and length(redis) == 2
+    assert buy(shop, key="a") == locations[0]
+    arm(shop, "queue.taken", "off")
+    assert [outcome(shop, location).status for location in locations] == [200, 200]
+
+
 @keepers
 def test_a_life_that_is_over_is_a_deadline(redis, start, lock, write):
     """Nobody gets the lock; no lock is needed to say so. The next entry is not held up."""
@@ -264,8 +275,9 @@ def test_a_lost_reply_to_the_question(redis, start, proxy):
     location = buy(shop)
     assert outcome(shop, location).status == 200
     proxy.lose = b":id:"
-    reply = outcome(shop, location)
-    assert reply.problem == "stock-unavailable" and outcome(shop, location).status == 200
+    assert outcome(shop, location, 0).problem == "stock-unavailable" and proxy.lost == 1
+    proxy.lose = b":id:"  # who waits looks again
+    assert outcome(shop, location).status == 200 and proxy.lost == 2
 
 
 # ---- The setting --------------------------------------------------------------------------------
