@@ -151,7 +151,7 @@ void selling_end_by_record(struct sale *sale, const struct stock_record *record)
 void selling_replay(struct sale_worker *worker, struct sale *sale, const struct stock_record *kept)
 {
     const struct sale_env *env = worker->env;
-    char detail[sizeof sale->detail], unit[48] = "";
+    char detail[sizeof sale->detail], unit[48] = "", hold[sizeof sale->hold_id + 16] = "";
     const bool sold = kept->code == env->codes[SALE_SOLD];
     if (kept->quantity != sale->quantity) {
         snprintf(detail, sizeof detail,
@@ -173,10 +173,12 @@ void selling_replay(struct sale_worker *worker, struct sale *sale, const struct 
     sale->replayed = true;
     if (sold)
         snprintf(unit, sizeof unit, ",\"unit\":%" PRId64, sale->unit);
+    if (sale->hold_id[0] != '\0') /* a queue is looked at without the lock */
+        snprintf(hold, sizeof hold, ",\"hold\":\"%s\"", sale->hold_id);
     RECORD(env, sale, "replay",
-           ",\"hold\":\"%s\",\"code\":%d,\"answered_by\":\"%s\",\"stock_after\":%" PRId64
+           "%s,\"code\":%d,\"answered_by\":\"%s\",\"stock_after\":%" PRId64
            "%s,\"quantity\":%" PRId64,
-           sale->hold_id, kept->code, kept->answered_by, kept->left, unit, sale->quantity);
+           hold, kept->code, kept->answered_by, kept->left, unit, sale->quantity);
 }
 
 /* Ends the sale if an answer is stored under its key, or if that cannot be found out. False: the
