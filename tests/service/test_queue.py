@@ -390,7 +390,7 @@ def test_replicas_confirm_the_acceptance_and_the_outcome(redis, tmp_path, start)
     try:
         wait_until(lambda: redis.is_confirmed(1), "the replica has caught up")
         shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", redis.url, "--replicas-ack", "one",
-                      "--replicas", 1, "--redis-timeout-ms", 300, "--fail-fast-ms", 600000)
+                      "--replicas", 1, "--redis-timeout-ms", 2000, "--fail-fast-ms", 600000)
         location = buy(shop, key="k")
         assert outcome(shop, location).json["unit"] == 5
         replica.freeze()
