@@ -28,6 +28,8 @@
     X(replay, REQUEST)                                                                             \
     X(reacquire, REQUEST)                                                                          \
     X(abort, REQUEST)                                                                              \
+    X(accepted, REQUEST)                                                                           \
+    X(requeued, REQUEST)                                                                           \
     X(granted, HOLD)                                                                               \
     X(enter, HOLD)                                                                                 \
     X(read, HOLD)                                                                                  \

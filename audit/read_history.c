@@ -267,13 +267,14 @@ static struct replay *replay_of(struct run *run, struct request *request)
     return &run->replays[request->replay];
 }
 
-/* It got the stored answer of its key: nothing was sold to it. */
+/* It got the stored answer of its key: nothing was sold to it. Where there is a queue, that is
+ * looked at without a lock, so without a hold. */
 static void history_replay(struct reader *reader, struct record *record, struct request *request)
 {
     const char *hold = NULL, *answered_by = NULL;
     int64_t code = 0;
     struct replay *told = replay_of(reader->run, request);
-    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error) ||
+    if (!json_text(record->json, "hold", JSON_OPTIONAL, &hold, record->error) ||
         !json_text(record->json, "answered_by", JSON_REQUIRED, &answered_by, record->error) ||
         !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &told->left,
@@ -283,13 +284,14 @@ static void history_replay(struct reader *reader, struct record *record, struct 
         wrong(reader, record);
         return;
     }
-    uint32_t number = find_hold(reader->run, hold);
-    if (number == NONE || reader->run->sections[number].request != record->request ||
+    uint32_t number = hold != NULL ? find_hold(reader->run, hold) : NONE;
+    if ((hold != NULL &&
+         (number == NONE || reader->run->sections[number].request != record->request)) ||
         request->key == NONE)
         complain(&reader->source, record->line,
                  "replay of hold %.80s, which was not granted to that request, or without a key; "
                  "it must have both",
-                 hold);
+                 hold != NULL ? hold : "none");
     set_outcome(reader, record, OUTCOME_REPLAYED);
     request->code = (int16_t)code;
     told->answered_by = run_instance(reader->run, answered_by);
@@ -379,6 +381,8 @@ static void about_request(struct reader *reader, struct record *record)
         read_again(reader, record);
         return;
     }
+    if (record->event == EVENT_accepted || record->event == EVENT_requeued)
+        return; /* its outcome comes later */
     if (record->event == EVENT_replay) {
         history_replay(reader, record, request);
         return;

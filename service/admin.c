@@ -133,6 +133,7 @@ void admin_metrics(struct service *service, struct request *request)
         .queue_depth = workers_depth(service->sales),
         .queue_max = (size_t)service->config.queue,
         .in_flight = atomic_load(&service->mode.in_flight),
+        .queued = queue_worker_length(service->queue),
         .waiting = atomic_load(&service->waiting),
         .lock = {.size = sizeof now.lock},
     };
@@ -370,17 +371,22 @@ static bool take_members(struct request *request, struct wish *wish, const struc
 
 /* Completes the wish with the current settings. False: the lock and the write mode do not fit, and
  * the request is answered. */
-static bool admin_settle(struct request *request, struct wish *wish, const struct setting *now)
+static bool admin_settle(const struct service *service, struct request *request, struct wish *wish,
+                         const struct setting *now)
 {
-    char error[WRITE_ERROR_MAX];
+    char error[WRITE_ERROR_MAX], unfit[CONFLICT_ERROR_MAX];
     if (!take_members(request, wish, now))
         return false;
     if (wish->choice.rung == NULL)
         wish->choice.rung = now->rung;
     wish->setting.rung = wish->choice.rung;
-    if (write_settle(&wish->choice, now->write, &wish->setting.write, error))
+    if (!write_settle(&wish->choice, now->write, &wish->setting.write, error))
+        answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
+    else if (!conflict_fits(wish->setting.on_conflict, wish->setting.write,
+                            service->config.enable_failpoints, unfit))
+        answer_problem(request, PROBLEM_INVALID_VALUE, "on_conflict %s", unfit);
+    else
         return true;
-    answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
     return false;
 }
 
@@ -478,7 +484,7 @@ static bool switch_now(struct service *service, struct sale_worker *worker, stru
                        struct wish *wish)
 {
     char error[HISTORY_ERROR_MAX];
-    if (!admin_settle(request, wish, &service->mode.now) ||
+    if (!admin_settle(service, request, wish, &service->mode.now) ||
         !switch_epoch(service, worker, request, wish))
         return false;
     mode_hold(&service->mode); /* a sale that is refused meanwhile is recorded before it or after */
@@ -517,6 +523,23 @@ static void await_session(struct service *service, const struct setting *setting
         outage_hint(service->env.outage, locks->role, OUTAGE_THERE);
 }
 
+/* Lets what was accepted under the old setting be worked off under it. False: that took too long,
+ * and the request is answered. */
+static bool drain_queues(struct service *service, struct sale_worker *worker,
+                         struct request *request)
+{
+    const int64_t deadline_ns = finish_by_ns(&service->config);
+    if (service->mode.now.on_conflict != CONFLICT_QUEUE)
+        return true;
+    mode_drain(&service->mode);
+    const bool done = queue_worker_drain(service->queue, worker->stock, deadline_ns);
+    const bool ended = mode_end_drain(&service->mode, finish_by_ns(&service->config));
+    if (!done || !ended)
+        answer_problem(request, PROBLEM_SWITCH_TIMEOUT,
+                       "sales that were accepted before are still in their items' queues");
+    return done && ended;
+}
+
 /* Lets the sales in flight end, then switches. Answers the request. */
 static void switch_lock(struct service *service, struct sale_worker *worker,
                         struct request *request, struct wish *wish)
@@ -532,7 +555,8 @@ static void switch_lock(struct service *service, struct sale_worker *worker,
                        atomic_load(&service->mode.in_flight));
         return;
     }
-    bool switched = switch_now(service, worker, request, wish);
+    bool switched =
+        drain_queues(service, worker, request) && switch_now(service, worker, request, wish);
     if (switched) {
         lock_owner_close_locks(&service->lock_owner_pool, wish->setting.rung);
         for (size_t i = 0; i < LOCK_ROLES; i++)

@@ -108,7 +108,14 @@ static const struct row rows[] = {
      "too old"},
     {"on-conflict", CHOICE, CONFLICT_WORDS, "", "wait", 0, 0, AT(on_conflict),
      "what a sale does if another one has the lock. With wait: it waits for the lock, for "
-     "--wait-ms at most. With fail: it makes one attempt, and is answered 503 lock-busy at once"},
+     "--wait-ms at most. With fail: it makes one attempt, and is answered 503 lock-busy at once. "
+     "With queue: each sale is answered 202 and put into its item's queue, which the instances "
+     "work off; needs --write atomic or fenced"},
+    {"queue-max", NUMBER, "", "sales", "100000", 1, 10000000, AT(queue_max),
+     "with --on-conflict queue: sales that an item's queue may have. More are answered 503"},
+    {"queue-life-ms", NUMBER, "", "ms", "300000", 100, 86400000, AT(queue_life_ms),
+     "with --on-conflict queue: how long an accepted sale may wait in the queue. After that its "
+     "outcome is 503 deadline"},
     {"local-first", SWITCH, "off|on", "", "off", 0, 0, AT(local_first),
      "the sales of this instance first wait for each other, and one of them contends for the lock: "
      "as --contenders 1, and PUT /lock can switch it"},
@@ -810,6 +817,9 @@ bool config_read(struct config *config, struct config_request *request, int argc
     config->lock = config->named.rung;
     if (!write_settle(&config->named, WRITE_DECR, &config->write, error))
         return false;
+    char unfit[CONFLICT_ERROR_MAX];
+    if (!conflict_fits(config->on_conflict, config->write, config->enable_failpoints, unfit))
+        return config_wrong(error, "--on-conflict: %s", unfit);
     if (config_lacks(config, config->lock, lack))
         return config_wrong(error, "--lock %s %s", config->lock->name, lack);
     if (config->redis[0] == '\0')

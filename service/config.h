@@ -54,6 +54,8 @@ struct config {
     int64_t workers;
     int64_t queue;
     int64_t wait_ms;
+    int64_t queue_max;
+    int64_t queue_life_ms;
     int64_t ttl_ms;
     int64_t retry_ms;
     int64_t contenders;

@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-static const char *const words[] = {[CONFLICT_WAIT] = "wait", [CONFLICT_FAIL] = "fail"};
+static const char *const words[] = {
+    [CONFLICT_WAIT] = "wait", [CONFLICT_FAIL] = "fail", [CONFLICT_QUEUE] = "queue"};
 
 const char *conflict_word(int on_conflict)
 {
@@ -25,6 +26,31 @@ bool conflict_find(const char *word, int *on_conflict)
         return true;
     }
     return false;
+}
+
+bool conflict_fits(int on_conflict, int write, bool flaws, char error[CONFLICT_ERROR_MAX])
+{
+    char names[WRITE_NAMES_MAX];
+    const bool demonstrates = flaws && (write == WRITE_DECR || write == WRITE_SET);
+    if (on_conflict != CONFLICT_QUEUE || write_keeps_keys(write) || demonstrates)
+        return true;
+    write_keeper_names(names);
+    snprintf(error, CONFLICT_ERROR_MAX,
+             "\"queue\" needs a write mode that changes stock, outcome and acknowledgement in one "
+             "step: %.80s; with \"%s\" a worker that dies between the sale and the acknowledgement "
+             "would sell the request twice%s",
+             names, write_ways[write].name,
+             write == WRITE_DECR || write == WRITE_SET
+                 ? " (to demonstrate that, start with --enable-failpoints)"
+                 : "");
+    return false;
+}
+
+bool conflict_needs_lock(const struct sale_env *env, const struct sale *sale)
+{
+    if (sale->works_off)
+        return !sale->expires;
+    return env->mode->now.on_conflict != CONFLICT_QUEUE || sale->purpose != SALE_SELL;
 }
 
 static bool fails_at_once(const struct sale_env *env, const struct sale *sale)

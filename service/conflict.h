@@ -9,13 +9,22 @@
 #include <stdint.h>
 
 /* In the order of the words. */
-enum on_conflict { CONFLICT_WAIT, CONFLICT_FAIL };
-#define CONFLICT_WORDS "wait|fail"
+enum on_conflict { CONFLICT_WAIT, CONFLICT_FAIL, CONFLICT_QUEUE };
+#define CONFLICT_WORDS "wait|fail|queue"
 const char *conflict_word(int on_conflict);
 bool conflict_find(const char *word, int *on_conflict);
 
+/* Whether sales may be written so. flaws: a flawed combination is allowed, for demonstrations.
+ * False: error[] says why not. */
+#define CONFLICT_ERROR_MAX 512
+bool conflict_fits(int on_conflict, int write, bool flaws, char error[CONFLICT_ERROR_MAX]);
+
 struct sale;
 struct sale_env;
+
+/* Whether the sale takes its lock. With queue it is accepted into its item's queue instead, unless
+ * it works off an entry. To end an entry whose life is over needs no lock, either. */
+bool conflict_needs_lock(const struct sale_env *env, const struct sale *sale);
 
 /* For how long this acquire of the sale may wait; 0: it makes one attempt. An operator's restock, a
  * guarded read and a sale that acquires its own lock again always wait. */

@@ -32,6 +32,11 @@
     X(sale, before_write, "after the business time and the last check of the hold", "")            \
     X(sale, after_write, "the stock was written",                                                  \
       "the lock is not released, as by an early return")                                           \
+    X(queue, accepted, "with --on-conflict queue: the sale is in the queue, and not answered yet", \
+      "")                                                                                          \
+    X(queue, taken, "the lock was acquired, and the oldest entry is this instance's", "")          \
+    X(queue, before_ack,                                                                           \
+      "the entry was sold; a flawed write has not acknowledged it yet, any other has", "")         \
     X(read, entered, "with --guard-reads: a reader acquired its lock, and has not read yet", "")
 
 #define FAILPOINT_PAUSE_MS INT64_C(60000)

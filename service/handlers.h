@@ -15,6 +15,11 @@ void shop_accept_sale(struct service *service, struct request *request);
 void shop_accept_set(struct service *service, struct request *request);
 void shop_accept_add(struct service *service, struct request *request);
 void shop_accept_read(struct service *service, struct request *request);
+/* GET /sales/{id}. */
+void shop_accept_outcome(struct service *service, struct request *request);
+bool shop_outcome(struct service *service, struct sale_worker *worker, struct request *request);
+/* Answers a sale, a restock or a read by its result. */
+void shop_answer_sale(const struct service *service, struct request *request);
 /* Runs a sale, a restock or a read. False: it is suspended. */
 bool shop_sell(struct service *service, struct sale_worker *worker, struct request *request);
 /* Refuses a sale, a restock or a read that has not begun, and answers the request. */

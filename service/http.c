@@ -311,6 +311,8 @@ static bool add_headers(const struct exchange *exchange, struct MHD_Response *re
     snprintf(retry_s, sizeof retry_s, "%lld", (long long)answer->retry_s);
     if (added && answer->retry_s > 0)
         added = MHD_add_response_header(response, "Retry-After", retry_s) == MHD_YES;
+    if (added && answer->location[0] != '\0')
+        added = MHD_add_response_header(response, "Location", answer->location) == MHD_YES;
     if (added && answer->replayed)
         added = MHD_add_response_header(response, "Idempotency-Replayed", "true") == MHD_YES;
     if (added && answer->status == MHD_HTTP_UNAUTHORIZED)

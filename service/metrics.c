@@ -27,13 +27,13 @@ struct histogram {
     atomic_ulong sum_ns;
 };
 
-static const unsigned codes[] = {200, 204, 400, 401, 403, 404, 405, 409,
+static const unsigned codes[] = {200, 202, 204, 400, 401, 403, 404, 405, 409,
                                  413, 414, 415, 422, 429, 431, 500, 503};
 #define CODES (sizeof codes / sizeof codes[0])
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
-static atomic_ulong aborted, replayed, aborts, admissions[STOCK_VERDICTS];
+static atomic_ulong aborted, replayed, aborts, worked_off, requeued, admissions[STOCK_VERDICTS];
 static atomic_ulong holds, releases, checks;
 static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
@@ -88,6 +88,12 @@ void metrics_admission(enum stock_verdict verdict)
 void metrics_abort(void)
 {
     metrics_add(&aborts, 1);
+}
+
+void metrics_queue(bool settled, bool passed)
+{
+    if (!passed)
+        metrics_add(settled ? &worked_off : &requeued, 1);
 }
 
 void metrics_acquired(int64_t took_ns)
@@ -364,6 +370,15 @@ char *metrics_print(const struct metrics_now *now)
                          "With --write cas: a sale found the stock changed since it read it.",
                          metrics_load(&aborts));
     print_admissions(out);
+    metrics_print_single(out, "inventory_queue_length", "gauge",
+                         "Accepted sales in the items' queues, as this instance saw them last.",
+                         (unsigned long)now->queued);
+    metrics_print_single(out, "inventory_queue_worked_off_total", "counter",
+                         "Accepted sales that this instance gave their outcome.",
+                         metrics_load(&worked_off));
+    metrics_print_single(out, "inventory_queue_requeued_total", "counter",
+                         "Attempts of this instance at an accepted sale that left it queued.",
+                         metrics_load(&requeued));
     print_stock(out);
     print_locks(out, now);
     print_redis(out, now);

@@ -22,6 +22,9 @@ void metrics_replayed(void);
 void metrics_admission(enum stock_verdict verdict);
 /* --write cas: a sale found the stock changed since it was read. */
 void metrics_abort(void);
+/* Counts an attempt of this instance at an entry of a queue. settled: it has its outcome now;
+ * passed: another instance gave it that. Otherwise the entry stays queued. */
+void metrics_queue(bool settled, bool passed);
 void metrics_acquired(int64_t took_ns);
 void metrics_held(int64_t took_ns);
 /* Counts a hold that a sale, a guarded read or a change of the stock acquired, and its release if
@@ -52,6 +55,7 @@ struct metrics_now {
     size_t queue_depth;
     size_t queue_max;
     long in_flight;
+    long queued; /* entries of the item's queues, as last seen */
     long waiting;
     uint64_t epoch; /* the stock's; 0: not seen */
     bool epoch_refused;

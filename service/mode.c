@@ -12,6 +12,7 @@ void mode_init(struct mode *mode, const struct setting *setting)
     *mode = (struct mode){.now = *setting};
     atomic_init(&mode->in_flight, 0);
     atomic_init(&mode->closed, false);
+    atomic_init(&mode->drains, false);
     pthread_mutex_init(&mode->mutex, NULL);
     cond_init(&mode->emptied);
 }
@@ -31,6 +32,15 @@ bool mode_enter(struct mode *mode)
     return false;
 }
 
+bool mode_enter_working(struct mode *mode)
+{
+    atomic_fetch_add(&mode->in_flight, 1);
+    if (!atomic_load(&mode->closed) || atomic_load(&mode->drains))
+        return true;
+    mode_leave(mode);
+    return false;
+}
+
 void mode_leave(struct mode *mode)
 {
     if (atomic_fetch_sub(&mode->in_flight, 1) > 1 || !atomic_load(&mode->closed))
@@ -40,21 +50,42 @@ void mode_leave(struct mode *mode)
     pthread_mutex_unlock(&mode->mutex);
 }
 
-enum mode_close mode_close(struct mode *mode, int64_t deadline_ns)
+/* The mutex is held. False: the deadline came first. */
+static bool mode_await_empty(struct mode *mode, int64_t deadline_ns)
 {
     const struct timespec deadline = timespec_of(deadline_ns);
     int waited = 0;
+    while (waited == 0 && atomic_load(&mode->in_flight) > 0)
+        waited = pthread_cond_timedwait(&mode->emptied, &mode->mutex, &deadline);
+    return waited == 0;
+}
+
+enum mode_close mode_close(struct mode *mode, int64_t deadline_ns)
+{
     pthread_mutex_lock(&mode->mutex);
     bool busy = atomic_exchange(&mode->closed, true);
-    while (!busy && waited == 0 && atomic_load(&mode->in_flight) > 0)
-        waited = pthread_cond_timedwait(&mode->emptied, &mode->mutex, &deadline);
+    bool emptied = !busy && mode_await_empty(mode, deadline_ns);
     pthread_mutex_unlock(&mode->mutex);
     if (busy)
         return MODE_BUSY;
-    if (waited == 0)
+    if (emptied)
         return MODE_CLOSED;
     mode_open(mode);
     return MODE_NOT_EMPTY;
+}
+
+void mode_drain(struct mode *mode)
+{
+    atomic_store(&mode->drains, true);
+}
+
+bool mode_end_drain(struct mode *mode, int64_t deadline_ns)
+{
+    pthread_mutex_lock(&mode->mutex);
+    atomic_store(&mode->drains, false);
+    bool emptied = mode_await_empty(mode, deadline_ns);
+    pthread_mutex_unlock(&mode->mutex);
+    return emptied;
 }
 
 void mode_open(struct mode *mode)

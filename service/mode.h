@@ -33,6 +33,7 @@ struct mode {
     struct setting now;
     atomic_long in_flight;
     atomic_bool closed; /* a switch is under way */
+    atomic_bool drains; /* meanwhile sales of the queue go on, see mode_enter_working */
     pthread_mutex_t mutex;
     pthread_cond_t emptied;
 };
@@ -43,11 +44,18 @@ void mode_destroy(struct mode *mode);
 /* Counts a sale in: until it leaves, mode->now does not change. False: a switch is under way. */
 bool mode_enter(struct mode *mode);
 void mode_leave(struct mode *mode);
+/* The same for a sale that works off an entry of a queue: with `drains` it may enter during a
+ * switch. */
+bool mode_enter_working(struct mode *mode);
 
 enum mode_close { MODE_CLOSED, MODE_BUSY, MODE_NOT_EMPTY };
 /* Lets no sale in, and waits until none is in flight. MODE_BUSY: another switch is under way.
  * MODE_NOT_EMPTY: the deadline came first, and sales may enter again. */
 enum mode_close mode_close(struct mode *mode, int64_t deadline_ns);
+/* Lets sales of the queue in again, or no longer. In the second case it waits until none is in
+ * flight; false: the deadline came first. Only between mode_close and mode_open. */
+void mode_drain(struct mode *mode);
+bool mode_end_drain(struct mode *mode, int64_t deadline_ns);
 /* Ends the switch. */
 void mode_open(struct mode *mode);
 /* From mode_hold to mode_let_go, mode->now does not change, for callers that are not in flight. The

@@ -31,11 +31,12 @@ struct answer {
     const char *content_type;
     const char *body; /* points to `text` or `long_body` */
     size_t body_size;
-    char *long_body; /* freed with the request; NULL: the answer is in `text` */
-    int64_t retry_s; /* Retry-After; 0: none */
-    bool replayed;   /* Idempotency-Replayed */
-    bool close;      /* end the connection after it */
-    char allow[64];  /* "" or the methods for Allow */
+    char *long_body;              /* freed with the request; NULL: the answer is in `text` */
+    int64_t retry_s;              /* Retry-After; 0: none */
+    bool replayed;                /* Idempotency-Replayed */
+    char location[ITEM_MAX + 48]; /* Location; "": none */
+    bool close;                   /* end the connection after it */
+    char allow[64];               /* "" or the methods for Allow */
     char text[1024];
 };
 
@@ -47,6 +48,7 @@ struct request {
     struct sale sale;          /* for the routes of an item; at least its item is set */
     char *body;                /* NUL-terminated; NULL when there was none */
     size_t body_size;
+    int64_t wait_s;          /* GET /sales/{id}: how long it may wait for the outcome */
     struct service *service; /* set for sales, restocks and reads */
     struct answer answer;
 

@@ -16,6 +16,8 @@ static const struct route routes[] = {
      shop_sell},
     {LISTENER_SHOP, METHOD_GET, "/inventory/{item}", false, false, RUN_SALES, shop_accept_read,
      shop_sell},
+    {LISTENER_SHOP, METHOD_GET, "/sales/{id}", true, false, RUN_SALES, shop_accept_outcome,
+     shop_outcome},
     {LISTENER_ADMIN, METHOD_GET, "/livez", false, false, RUN_HERE, admin_live, NULL},
     {LISTENER_ADMIN, METHOD_GET, "/readyz", false, false, RUN_ASIDE, NULL, admin_ready},
     {LISTENER_ADMIN, METHOD_GET, "/version", false, false, RUN_HERE, admin_version, NULL},
@@ -87,8 +89,10 @@ static bool decode_path(const char *from, size_t size, char *path)
     return true;
 }
 
-/* Whether the path matches the route; the part for {item} is copied to item, cut to fit. */
-static bool routes_matches(const struct route *route, const char *path, char item[ITEM_MAX + 2])
+#define NAME_SIZE (ITEM_MAX + STOCK_RANDOM_DIGITS + 3) /* one more, so that a long one is noticed */
+
+/* Whether the path matches the route; the part for {item} or {id} is copied to item, cut to fit. */
+static bool routes_matches(const struct route *route, const char *path, char item[NAME_SIZE])
 {
     const char *pattern = route->path;
     const char *brace = strchr(pattern, '{');
@@ -100,7 +104,7 @@ static bool routes_matches(const struct route *route, const char *path, char ite
     size_t size = strcspn(path + before, "/");
     if (strcmp(path + before + size, strchr(brace, '}') + 1) != 0)
         return false;
-    snprintf(item, ITEM_MAX + 2, "%.*s", (int)size, path + before);
+    snprintf(item, NAME_SIZE, "%.*s", (int)size, path + before);
     return true;
 }
 
@@ -135,7 +139,7 @@ static bool is_operators_only(enum listener listener, const struct route *route)
 /* Sets the request's route, if there is one, and the methods that the path takes on this listener.
  * *operators: the admin listener has the route. False: the path is not known. */
 static bool look_up(enum listener listener, const char *path, enum method method,
-                    struct request *request, char item[ITEM_MAX + 2], bool *operators)
+                    struct request *request, char item[NAME_SIZE], bool *operators)
 {
     bool known = false;
     for (const struct route *route = routes; route < routes + ROUTES; route++) {
@@ -167,22 +171,30 @@ static void wrong_method(struct request *request, bool operators)
         answer_problem(request, PROBLEM_WRONG_METHOD, "it takes %s", request->answer.allow);
 }
 
-/* The parameters of a sale. */
+#define WAIT_MAX_S 60
+/* The parameters of a sale, and of the question for its outcome. */
 struct parameter {
     const char *name;
     int64_t min, max;
+    enum method method;
 };
-static const struct parameter parameters[] = {
-    {"quantity", 1, QUANTITY_MAX}, {"reenter", 0, 1}, {"upgrade", 0, 1}};
+static const struct parameter parameters[] = {{"quantity", 1, QUANTITY_MAX, METHOD_POST},
+                                              {"reenter", 0, 1, METHOD_POST},
+                                              {"upgrade", 0, 1, METHOD_POST},
+                                              {"wait", 0, WAIT_MAX_S, METHOD_GET}};
 #define PARAMETERS (sizeof parameters / sizeof parameters[0])
 
 /* Reads NAME=N. False: it is not valid, or was given before. */
-static bool take_parameter(struct sale *sale, const char *text, size_t size, bool taken[PARAMETERS])
+static bool take_parameter(struct request *request, const char *text, size_t size,
+                           bool taken[PARAMETERS])
 {
-    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->reenter, &sale->upgrade};
+    struct sale *sale = &request->sale;
+    int64_t *const fields[PARAMETERS] = {&sale->quantity, &sale->reenter, &sale->upgrade,
+                                         &request->wait_s};
     for (size_t i = 0; i < PARAMETERS; i++) {
         size_t name = strlen(parameters[i].name);
-        if (size <= name + 1 || strncmp(text, parameters[i].name, name) != 0 || text[name] != '=')
+        if (parameters[i].method != request->route->method || size <= name + 1 ||
+            strncmp(text, parameters[i].name, name) != 0 || text[name] != '=')
             continue;
         const char *digits = text + name + 1;
         errno = 0;
@@ -211,19 +223,43 @@ static void take_query(struct request *request, const char *query)
     }
     for (const char *at = query, *end; at != NULL; at = end != NULL ? end + 1 : NULL) {
         end = strchr(at, '&');
-        if (!take_parameter(&request->sale, at, strcspn(at, "&"), taken)) {
-            answer_problem(request, PROBLEM_INVALID_QUERY,
-                           "\"%.100s\" is not valid; the parameters are quantity, 1 to %d, "
-                           "reenter, 0 or 1, and upgrade, 0 or 1, each at most once",
-                           query, QUANTITY_MAX);
+        if (!take_parameter(request, at, strcspn(at, "&"), taken)) {
+            if (request->route->method == METHOD_GET)
+                answer_problem(request, PROBLEM_INVALID_QUERY,
+                               "\"%.100s\" is not valid; the parameter is wait, 0 to %d seconds, "
+                               "once",
+                               query, WAIT_MAX_S);
+            else
+                answer_problem(request, PROBLEM_INVALID_QUERY,
+                               "\"%.100s\" is not valid; the parameters are quantity, 1 to %d, "
+                               "reenter, 0 or 1, and upgrade, 0 or 1, each at most once",
+                               query, QUANTITY_MAX);
             return;
         }
     }
 }
 
+/* Splits ITEM.RANDOM. False: it is no id, and the request is answered. */
+static bool take_id(struct request *request, char id[NAME_SIZE])
+{
+    char *dot = strchr(id, '.');
+    const char *random = dot != NULL ? dot + 1 : "";
+    if (dot != NULL)
+        *dot = '\0';
+    if (sale_is_item(id) && strlen(random) == STOCK_RANDOM_DIGITS &&
+        strspn(random, "0123456789abcdef") == STOCK_RANDOM_DIGITS) {
+        memcpy(request->sale.random, random, STOCK_RANDOM_DIGITS + 1);
+        return true;
+    }
+    answer_problem(request, PROBLEM_INVALID_SALE,
+                   "an id is an item's name, a dot and %d hexadecimal digits, as Location gave it",
+                   STOCK_RANDOM_DIGITS);
+    return false;
+}
+
 void routes_find(enum listener listener, const char *target, struct request *request)
 {
-    char path[REQUEST_URL_MAX + 1], item[ITEM_MAX + 2] = "";
+    char path[REQUEST_URL_MAX + 1], item[NAME_SIZE] = "";
     bool operators = false;
     enum method method = request->method == METHOD_HEAD ? METHOD_GET : request->method;
     target = skip_origin(target);
@@ -250,6 +286,8 @@ void routes_find(enum listener listener, const char *target, struct request *req
         wrong_method(request, operators);
         return;
     }
+    if (strstr(request->route->path, "{id}") != NULL && !take_id(request, item))
+        return;
     if (strchr(request->route->path, '{') != NULL && !sale_is_item(item)) {
         answer_problem(request, PROBLEM_INVALID_ITEM, "\"%.80s\" is not 1 to %d of a-z 0-9 _ -",
                        item, ITEM_MAX);

@@ -8,8 +8,11 @@
 
 #include "../lock/clock.h"
 #include "admission.h"
+#include "conflict.h"
 #include "log.h"
 #include "metrics.h"
+#include "queue.h"
+#include "queue_sale.h"
 #include "restock.h"
 #include "sale_record.h"
 #include "selling.h"
@@ -27,15 +30,21 @@ bool sale_is_item(const char *item)
 
 /* ---- Entering -------------------------------------------------------------------------------- */
 
-/* False: there is no such item. The record's key is in the same cluster slot as the stock's. */
-static bool find_keys(const struct sale_env *env, struct sale *sale)
+/* The record's key is in the same cluster slot as the stock's. */
+void sale_name_keys(const struct config *config, struct sale *sale)
 {
-    bool article = env->config->keys == KEYS_ARTICLE;
+    const bool article = config->keys == KEYS_ARTICLE;
     snprintf(sale->stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", sale->item);
     snprintf(sale->lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", sale->item);
     snprintf(sale->record_key, RECORD_KEY_MAX, article ? "{%s}:key:%s" : "%s:key:%s",
              sale->stock_key, sale->key);
-    if (!article || strcmp(sale->item, "phone") == 0)
+}
+
+/* False: there is no such item. */
+static bool find_keys(const struct sale_env *env, struct sale *sale)
+{
+    sale_name_keys(env->config, sale);
+    if (env->config->keys != KEYS_ARTICLE || strcmp(sale->item, "phone") == 0)
         return true;
     section_end(sale, SALE_UNKNOWN_ITEM, "with --keys article there is one item: phone");
     return false;
@@ -46,7 +55,7 @@ static void check_key(const struct sale_env *env, struct sale *sale)
 {
     const int write = env->mode->now.write;
     char detail[sizeof sale->detail], names[WRITE_NAMES_MAX];
-    if (sale->key[0] == '\0' || write_keeps_keys(write))
+    if (sale->key[0] == '\0' || write_keeps_keys(write) || sale->works_off)
         return;
     write_keeper_names(names);
     snprintf(detail, sizeof detail,
@@ -61,7 +70,10 @@ static void sale_invoke(const struct sale_env *env, struct sale *sale)
 {
     if (find_keys(env, sale))
         check_key(env, sale);
-    sale_record_invoke(env, sale);
+    if (!sale->works_off)
+        sale_record_invoke(env, sale);
+    else if (env->mode->now.on_conflict != CONFLICT_QUEUE)
+        queue_sale_pass(sale);
 }
 
 /* During a switch the old setting says whether a read needs the lock. A read that needs none does
@@ -69,7 +81,7 @@ static void sale_invoke(const struct sale_env *env, struct sale *sale)
 static enum sale_step sale_enter(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;
-    if (!mode_enter(env->mode))
+    if (!(sale->works_off ? mode_enter_working(env->mode) : mode_enter(env->mode)))
         return reads && !mode_copy(env->mode).guard_reads ? STEP_ASIDE : STEP_ENTER;
     if (reads && !env->mode->now.guard_reads) {
         mode_leave(env->mode);
@@ -141,9 +153,11 @@ static enum dlock_mode first_mode(const struct sale_env *env, const struct sale 
 }
 
 /* Which server is away that a sale needs; ROLE_COUNT: none. */
-static enum server_role sale_server_away(const struct sale_env *env)
+static enum server_role sale_server_away(const struct sale_env *env, const struct sale *sale)
 {
     const enum server_role role = sale_locks(env)->role;
+    if (!conflict_needs_lock(env, sale))
+        return section_away_stock(env);
     bool lasts = env->mode->now.rung->distributed && outage_lasts(env->outage, role);
     return lasts ? role : section_away_stock(env);
 }
@@ -152,19 +166,25 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
     const int64_t begins_ns = mono_ns();
+    const bool locks = conflict_needs_lock(env, sale);
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
+    if (sale->works_off && !sale->expires)
+        sale->deadline_ns =
+            min_ns(sale->deadline_ns, sale->arrived_ns + sale->entry->left_ms * NS_PER_MS);
     sale->mode = first_mode(env, sale);
-    enum server_role needs = env->mode->now.rung->distributed ? sale_locks(env)->role : ROLE_STOCK;
+    enum server_role needs =
+        env->mode->now.rung->distributed && locks ? sale_locks(env)->role : ROLE_STOCK;
     sale->patience = outage_patience(env->outage, needs);
-    if (!take_lock_owner(env, sale) || section_end_by_outage(env, sale, sale_server_away(env)))
+    if (!take_lock_owner(env, sale) ||
+        section_end_by_outage(env, sale, sale_server_away(env, sale)))
         return STEP_END;
-    if (sale->result != SALE_SOLD) /* sale_enter has refused it */
+    if (sale->passed || sale->result != SALE_SOLD) /* sale_enter has refused it */
         return STEP_END;
     if (sale->deadline_ns - begins_ns < NS_PER_MS) {
         section_end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return STEP_END;
     }
-    return sale_open_lock(env, sale) ? STEP_JOIN : STEP_END;
+    return !locks || sale_open_lock(env, sale) ? STEP_JOIN : STEP_END;
 }
 
 /* The stock was not reached. If it has the same server as the lock, both are away. */
@@ -172,8 +192,19 @@ static void end_unjoined(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
     section_end_by_stock(worker, sale, STOCK_UNAVAILABLE);
-    if (env->mode->now.rung->distributed && !sale_locks(env)->apart)
+    if (conflict_needs_lock(env, sale) && env->mode->now.rung->distributed &&
+        !sale_locks(env)->apart)
         sale->result = SALE_LOCK_UNAVAILABLE;
+}
+
+/* What is in a queue was admitted before. */
+static enum sale_step sale_joined(struct sale_worker *worker, struct sale *sale)
+{
+    if (sale->expires)
+        return STEP_EXPIRE;
+    if (conflict_needs_lock(worker->env, sale) && !epoch_begin(worker, sale))
+        return STEP_END;
+    return sale->works_off ? STEP_ASK : STEP_ADMIT;
 }
 
 /* A sale that had the lock while it waits for a connection would keep the lock from others, which
@@ -185,10 +216,10 @@ static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
     const bool has_waited = sale->until_ns != 0;
     if (!(has_waited && outage_waits_ended(env->outage)) &&
         stock_connect(worker->stock) == STOCK_OK)
-        return epoch_begin(worker, sale) ? STEP_ADMIT : STEP_END;
+        return sale_joined(worker, sale);
     outage_hint(env->outage, ROLE_STOCK, OUTAGE_LOOK);
     sale->until_ns = min_ns(mono_ns() + JOIN_PAUSE_MS * NS_PER_MS, sale->deadline_ns);
-    if (section_end_by_outage(env, sale, sale_server_away(env)))
+    if (section_end_by_outage(env, sale, sale_server_away(env, sale)))
         return STEP_END;
     if (outage_waits_ended(env->outage))
         section_end(sale, SALE_DRAINING,
@@ -202,7 +233,9 @@ static enum sale_step sale_join(struct sale_worker *worker, struct sale *sale)
 
 static enum sale_step sale_admit(struct sale_worker *worker, struct sale *sale)
 {
-    return admission_ask(worker, sale) ? STEP_ASK : STEP_END;
+    if (!admission_ask(worker, sale))
+        return STEP_END;
+    return conflict_needs_lock(worker->env, sale) ? STEP_ASK : STEP_ACCEPT;
 }
 
 static enum sale_step sale_ask(struct sale_worker *worker, struct sale *sale)
@@ -307,8 +340,13 @@ static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *s
     else if (sale->purpose == SALE_RESTOCK)
         restock(worker, sale);
     else
-        return selling_read(worker, sale);
+        return sale->works_off ? queue_sale_take(worker, sale) : selling_read(worker, sale);
     return STEP_LEAVE;
+}
+
+static enum sale_step sale_write(struct sale_worker *worker, struct sale *sale)
+{
+    return sale->works_off ? queue_sale_sell(worker, sale) : selling_write(worker, sale);
 }
 
 static enum sale_step sale_reenter(struct sale_worker *worker, struct sale *sale)
@@ -405,29 +443,23 @@ void sale_refuse(const struct sale_env *env, struct sale *sale, enum sale_result
 
 bool sale_refuse_by_outage(const struct sale_env *env, struct sale *sale)
 {
-    if (sale->step != STEP_BEGIN || !section_end_by_outage(env, sale, sale_server_away(env)))
+    if (sale->step != STEP_BEGIN || !section_end_by_outage(env, sale, sale_server_away(env, sale)))
         return false;
     sale_end_early(env, sale);
     return true;
 }
 
 static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *sale) = {
-    [STEP_ENTER] = enter_late,
-    [STEP_ASIDE] = read_aside,
-    [STEP_BEGIN] = sale_begin,
-    [STEP_JOIN] = sale_join,
-    [STEP_ADMIT] = sale_admit,
-    [STEP_ASK] = sale_ask,
-    [STEP_ANSWERED] = sale_answered,
-    [STEP_UPGRADE] = sale_acquire_write,
-    [STEP_SECTION] = sale_in_section,
-    [STEP_REENTER] = sale_reenter,
-    [STEP_REENTERED] = selling_reentered,
-    [STEP_WORK] = sale_work,
-    [STEP_DECIDE] = selling_decide,
-    [STEP_WRITE] = selling_write,
-    [STEP_FORGET] = sale_forget,
-    [STEP_LEAVE] = sale_leave,
+    [STEP_ENTER] = enter_late,         [STEP_ASIDE] = read_aside,
+    [STEP_BEGIN] = sale_begin,         [STEP_JOIN] = sale_join,
+    [STEP_ADMIT] = sale_admit,         [STEP_ACCEPT] = queue_sale_accept,
+    [STEP_EXPIRE] = queue_sale_expire, [STEP_ASK] = sale_ask,
+    [STEP_ANSWERED] = sale_answered,   [STEP_UPGRADE] = sale_acquire_write,
+    [STEP_SECTION] = sale_in_section,  [STEP_TAKEN] = queue_sale_taken,
+    [STEP_REENTER] = sale_reenter,     [STEP_REENTERED] = selling_reentered,
+    [STEP_WORK] = sale_work,           [STEP_DECIDE] = selling_decide,
+    [STEP_WRITE] = sale_write,         [STEP_ACKNOWLEDGE] = queue_sale_acknowledge,
+    [STEP_FORGET] = sale_forget,       [STEP_LEAVE] = sale_leave,
     [STEP_END] = sale_finish,
 };
 

@@ -33,6 +33,7 @@
 /* X(NAME, event of the history, its reason). */
 #define SALE_RESULTS(X)                                                                            \
     X(SOLD, "write", "")                                                                           \
+    X(ACCEPTED, "accepted", "")                                                                    \
     X(SOLD_OUT, "refused", "sold-out")                                                             \
     X(INSUFFICIENT_STOCK, "refused", "insufficient-stock")                                         \
     X(KEY_UNSUPPORTED, "refused", "key-unsupported")                                               \
@@ -75,16 +76,20 @@ enum sale_step {
     STEP_BEGIN,    /* takes a lock_owner and opens the lock */
     STEP_JOIN,     /* has a connection to the stock; waits until there is one */
     STEP_ADMIT,    /* --admit: is refused if more sales are asked for than are admitted */
+    STEP_ACCEPT,   /* --on-conflict queue: puts the sale into its item's queue; ends it */
+    STEP_EXPIRE,   /* ends an entry of the queue whose life is over; ends the sale */
     STEP_ASK,      /* acquires the lock and waits for the answer */
     STEP_ANSWERED, /* the acquire was answered. With upgrade=1: reads under the read lock */
     STEP_UPGRADE,
     STEP_SECTION, /* the critical section: a sale reads; a restock and a read do all their work */
+    STEP_TAKEN,   /* an entry of the queue: it is the oldest one, and is this instance's */
     STEP_REENTER, /* reenter=1: acquires the same lock again and waits for the answer */
     STEP_REENTERED,
     STEP_WORK,   /* waits for --work-ms: the business of a sale */
     STEP_DECIDE, /* checks the server, the hold and the deadline for the last time */
     STEP_WRITE,
-    STEP_FORGET, /* failpoint sale.after_write: leaves without releasing the lock */
+    STEP_ACKNOWLEDGE, /* an entry of the queue was sold; a flawed write acknowledges it now */
+    STEP_FORGET,      /* failpoint sale.after_write: leaves without releasing the lock */
     STEP_LEAVE,
     STEP_END, /* releases the lock, records the result, frees what the sale took */
     STEP_OVER,
@@ -118,7 +123,8 @@ struct sale_env {
     struct failpoints *failpoints; /* or NULL */
     struct lock_owner_pool *lock_owner_pool;
     struct epochs *epochs;
-    atomic_long *waiting; /* acquires not answered yet */
+    struct queue_worker *queue; /* or NULL: accepted sales are left to other instances */
+    atomic_long *waiting;       /* acquires not answered yet */
 };
 
 /* What a thread needs to run sales: its connection to the stock. */
@@ -145,6 +151,10 @@ struct sale {
     char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none */
     int64_t arrived_ns;
     const struct sale_driver *driver;
+    bool works_off;                       /* it sells an entry of its item's queue, see queue.h */
+    bool expires;                         /* works_off: the entry's life is over */
+    const struct queue_entry *entry;      /* of works_off */
+    char random[STOCK_RANDOM_DIGITS + 1]; /* the random part of its id, if it is queued; "": none */
 
     /* the result */
     enum sale_result result;
@@ -158,14 +168,17 @@ struct sale {
     int64_t wait_us;       /* NOT_ADMITTED: until one more can be admitted */
     bool kept;             /* the answer SOLD_OUT was stored under its key */
     bool replayed;         /* the answer had been stored under its key: nothing was sold now */
+    bool settled;          /* works_off: the entry has its outcome, and left the queue */
+    bool passed;           /* works_off: the entry was finished elsewhere meanwhile */
     char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* replayed: the instance that gave that answer */
     char detail[STOCK_ERROR_MAX];
 
     /* state between steps */
     enum sale_step step; /* the next step */
     enum sale_wait waits_for;
-    int64_t until_ns;  /* WAIT_TIME: the end */
-    const char *point; /* WAIT_POINT: the point's name, without its group */
+    int64_t until_ns;        /* WAIT_TIME: the end */
+    const char *point;       /* WAIT_POINT: the point's name, without its group */
+    const char *point_group; /* NULL: by its purpose */
     struct failpoint_stay stay;
     /* its rung counts in the thread's memory, so each wait of this sale blocks this thread */
     bool keeps_thread;
@@ -176,6 +189,8 @@ struct sale {
     char stock_key[KEY_MAX];
     char lock_name[KEY_MAX];
     char record_key[RECORD_KEY_MAX]; /* of the answer stored under its key */
+    char queue_key[KEY_MAX + 8];     /* if it is queued: its item's queue, and the pointer from */
+    char pointer_key[KEY_MAX + 48];  /* the random part of its id to its key */
     bool claimed;                    /* private to idempotency.c, as is next_claim */
     struct sale *next_claim;
     int64_t deadline_ns;
@@ -199,6 +214,8 @@ struct sale {
 };
 
 bool sale_is_item(const char *item);
+/* Sets the names of the keys in Redis and of the lock, by item and key. */
+void sale_name_keys(const struct config *config, struct sale *sale);
 
 /* The servers of the locks, under the current setting. For a sale in flight. */
 static inline const struct lock_servers *sale_locks(const struct sale_env *env)

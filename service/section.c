@@ -195,5 +195,6 @@ enum sale_step section_point(struct sale *sale, const char *point, enum sale_ste
 {
     sale->waits_for = WAIT_POINT;
     sale->point = point;
+    sale->point_group = NULL;
     return next;
 }

@@ -18,8 +18,7 @@
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-/* Records the stock that was read. False: it is too small, and the sale has ended. */
-static bool is_enough(const struct sale_env *env, struct sale *sale, int64_t stock)
+bool selling_is_enough(const struct sale_env *env, struct sale *sale, int64_t stock)
 {
     sale_record_read(env, sale, stock);
     sale->left = stock;
@@ -62,8 +61,7 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
                   sale->stock_key, sale->quantity, stock_error(worker->stock));
 }
 
-/* On entry sale->left is the stock that was read. */
-static void end_sold(const struct sale_env *env, struct sale *sale, int64_t after)
+void selling_sold(const struct sale_env *env, struct sale *sale, int64_t after)
 {
     const int64_t before = sale->left;
     outage_hint(env->outage, ROLE_STOCK, OUTAGE_THERE);
@@ -73,6 +71,12 @@ static void end_sold(const struct sale_env *env, struct sale *sale, int64_t afte
            ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
            ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64,
            sale->hold_id, before, after, sale->unit, sale->quantity);
+}
+
+void selling_accepted(const struct sale_env *env, const struct sale *sale)
+{
+    RECORD(env, sale, "accepted", ",\"code\":%d,\"id\":\"%s.%s\",\"quantity\":%" PRId64,
+           env->codes[SALE_ACCEPTED], sale->item, sale->random, sale->quantity);
 }
 
 /* The stock's server is checked: while too few replicas answer, each further sale would cost a
@@ -103,8 +107,7 @@ static bool asks_replicas(const struct sale_worker *worker)
     return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
 }
 
-/* Whether the replicas have the sale that this record tells of. */
-static bool is_record_confirmed(struct sale_worker *worker, const struct sale *sale)
+bool selling_is_confirmed(struct sale_worker *worker, const struct sale *sale)
 {
     const int64_t keep_ms = worker->env->config->idempotency_ms;
     return !asks_replicas(worker) ||
@@ -112,12 +115,43 @@ static bool is_record_confirmed(struct sale_worker *worker, const struct sale *s
             stock_is_confirmed(worker->stock));
 }
 
-/* Gives the answer that was stored under the key. */
-static void selling_replay(struct sale_worker *worker, struct sale *sale,
-                           const struct stock_record *kept)
+static enum sale_result selling_result_of(const struct stock_record *record)
+{
+    switch (record->code) {
+    case 200:
+        return SALE_SOLD;
+    case 202:
+        return SALE_ACCEPTED;
+    case 404:
+        return SALE_UNKNOWN_ITEM;
+    case 503:
+        return SALE_DEADLINE;
+    default:
+        return record->left <= 0 ? SALE_SOLD_OUT : SALE_INSUFFICIENT_STOCK;
+    }
+}
+
+void selling_end_by_record(struct sale *sale, const struct stock_record *record)
+{
+    char detail[sizeof sale->detail] = "";
+    sale->left = record->left;
+    sale->unit = record->left + 1;
+    snprintf(sale->answered_by, sizeof sale->answered_by, "%s", record->answered_by);
+    if (record->code == 202)
+        snprintf(sale->random, sizeof sale->random, "%s", record->random);
+    if (record->code == 404)
+        snprintf(detail, sizeof detail, "there was no key %.100s", sale->stock_key);
+    else if (record->code == 503)
+        snprintf(detail, sizeof detail,
+                 "it waited in its item's queue for longer than --queue-life-ms; this is its "
+                 "outcome, so a new attempt needs a new Idempotency-Key");
+    section_end(sale, selling_result_of(record), detail);
+}
+
+void selling_replay(struct sale_worker *worker, struct sale *sale, const struct stock_record *kept)
 {
     const struct sale_env *env = worker->env;
-    char detail[sizeof sale->detail], unit[48] = "";
+    char detail[sizeof sale->detail], unit[48] = "", hold[sizeof sale->hold_id + 16] = "";
     const bool sold = kept->code == env->codes[SALE_SOLD];
     if (kept->quantity != sale->quantity) {
         snprintf(detail, sizeof detail,
@@ -127,21 +161,24 @@ static void selling_replay(struct sale_worker *worker, struct sale *sale,
         section_end(sale, SALE_KEY_REUSED, detail);
         return;
     }
-    if (sold && !is_record_confirmed(worker, sale)) {
+    if (sold && !selling_is_confirmed(worker, sale)) {
         end_unknown(worker, sale);
         return;
     }
-    section_end(sale, sold ? SALE_SOLD : SALE_SOLD_OUT, "");
+    selling_end_by_record(sale, kept);
+    if (sale->result == SALE_ACCEPTED) {
+        selling_accepted(env, sale);
+        return;
+    }
     sale->replayed = true;
-    sale->left = kept->left;
-    sale->unit = kept->left + 1;
-    snprintf(sale->answered_by, sizeof sale->answered_by, "%s", kept->answered_by);
     if (sold)
         snprintf(unit, sizeof unit, ",\"unit\":%" PRId64, sale->unit);
+    if (sale->hold_id[0] != '\0') /* a queue is looked at without the lock */
+        snprintf(hold, sizeof hold, ",\"hold\":\"%s\"", sale->hold_id);
     RECORD(env, sale, "replay",
-           ",\"hold\":\"%s\",\"code\":%d,\"answered_by\":\"%s\",\"stock_after\":%" PRId64
+           "%s,\"code\":%d,\"answered_by\":\"%s\",\"stock_after\":%" PRId64
            "%s,\"quantity\":%" PRId64,
-           sale->hold_id, kept->code, kept->answered_by, kept->left, unit, sale->quantity);
+           hold, kept->code, kept->answered_by, kept->left, unit, sale->quantity);
 }
 
 /* Ends the sale if an answer is stored under its key, or if that cannot be found out. False: the
@@ -161,8 +198,7 @@ static bool ends_by_record(struct sale_worker *worker, struct sale *sale)
     return status != STOCK_MISSING;
 }
 
-/* Random and not 0: no other sale of any process has it. */
-static uint64_t new_mark(void)
+uint64_t selling_new_mark(void)
 {
     uint64_t mark = 0;
     while (mark == 0)
@@ -205,7 +241,7 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
                                     .record_key = sale->record_key,
                                     .quantity = sale->quantity,
                                     .answered_by = config->instance,
-                                    .mark = new_mark(),
+                                    .mark = selling_new_mark(),
                                     .keep_ms = config->idempotency_ms,
                                     .fence = section_fence(worker->env, sale, &room)};
     struct stock_record *record = &outcome->record;
@@ -272,7 +308,7 @@ static bool is_confirmed(struct sale_worker *worker, const struct sale *sale,
     if (!asks_replicas(worker))
         return true;
     if (outcome->resolved && sale->key[0] != '\0')
-        return is_record_confirmed(worker, sale);
+        return selling_is_confirmed(worker, sale);
     if (outcome->resolved &&
         stock_confirm(worker->stock, sale->stock_key, outcome->after) != STOCK_OK)
         return false;
@@ -315,7 +351,7 @@ enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
         return STEP_LEAVE;
     if (!reads_as_it_writes(worker->env) &&
         (!section_read(worker, sale, section_fence(worker->env, sale, &room), &stock) ||
-         !is_enough(worker->env, sale, stock)))
+         !selling_is_enough(worker->env, sale, stock)))
         return STEP_LEAVE;
     sale->stock_master = reads_as_it_writes(worker->env) ? 0 : stock_master(worker->stock);
     return section_point(sale, "after_read", sale->reenter ? STEP_REENTER : STEP_WORK);
@@ -346,7 +382,7 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
         selling_replay(worker, sale, &outcome.record);
     } else if (!answered) {
         section_end_by_stock(worker, sale, written);
-    } else if (reads_as_it_writes(env) && !is_enough(env, sale, after + sale->quantity)) {
+    } else if (reads_as_it_writes(env) && !selling_is_enough(env, sale, after + sale->quantity)) {
         sale->kept = sale->key[0] != '\0' && sale->result == SALE_SOLD_OUT;
     } else if (written == STOCK_INSUFFICIENT) {
         end_insufficient_stock(sale, after + sale->quantity);
@@ -355,7 +391,7 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
     } else if (!is_confirmed(worker, sale, &outcome)) {
         end_unknown(worker, sale);
     } else {
-        end_sold(env, sale, after);
+        selling_sold(env, sale, after);
         return section_point(sale, "after_write", STEP_LEAVE);
     }
     return STEP_LEAVE;
@@ -367,7 +403,7 @@ bool selling_read_shared(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;
     return !ends_by_record(worker, sale) && section_read(worker, sale, NULL, &stock) &&
-           is_enough(worker->env, sale, stock);
+           selling_is_enough(worker->env, sale, stock);
 }
 
 /* With tokens: the second acquire drew a newer token, and the sale has read nothing under it. So it

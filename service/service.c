@@ -84,6 +84,8 @@ static void run_request(void *arg, struct request *request)
 
 static void expire_request(void *arg, struct request *request)
 {
+    if (queue_worker_expire(request))
+        return;
     routes_expire(arg, request);
     http_answer(request);
 }
@@ -316,7 +318,10 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         start_workers(service, (size_t)config->workers, (size_t)config->queue, open_sharing);
     service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE, open_sharing);
     service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE, open_alone);
-    return (service->sales != NULL && service->reads != NULL && service->aside != NULL) ||
+    service->queue = queue_worker_new(service);
+    service->env.queue = service->queue;
+    return (service->queue != NULL && service->sales != NULL && service->reads != NULL &&
+            service->aside != NULL) ||
            service_wrong(error, "not enough memory or threads for --workers");
 }
 
@@ -389,6 +394,13 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
     return true;
 }
 
+/* Begins to work off queues of earlier instances. */
+static bool service_work_off(struct service *service)
+{
+    queue_worker_start(service->queue);
+    return true;
+}
+
 bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX])
 {
     struct sockets sockets;
@@ -410,7 +422,8 @@ bool service_start(struct service *service, struct config *config, char error[SE
     if (admission_is_flawed(&config->admission))
         log_event(LOG_WARNING, "flawed-admission", "--admit window is flawed: %s", ADMISSION_FLAW);
     return raise_descriptor_limit(config, error) && open_sockets(config, &sockets, error) &&
-           start_parts(service, error) && listen_now(service, &sockets, error);
+           start_parts(service, error) && listen_now(service, &sockets, error) &&
+           service_work_off(service);
 }
 
 void service_reopen(struct service *service)
@@ -452,8 +465,13 @@ static int64_t cancel_after_ms(const struct config *config)
 /* Waits for operators' requests, too: they may have written, and must be answered. */
 static bool wait_idle(const struct service *service, int64_t deadline_ns)
 {
-    return http_wait_idle(service->shop, deadline_ns) &&
-           (service->admin == NULL || http_wait_idle(service->admin, deadline_ns));
+    const struct timespec pause = {.tv_nsec = NS_PER_MS};
+    if (!http_wait_idle(service->shop, deadline_ns) ||
+        !(service->admin == NULL || http_wait_idle(service->admin, deadline_ns)))
+        return false;
+    while (!queue_worker_is_idle(service->queue) && mono_ns() < deadline_ns)
+        nanosleep(&pause, NULL);
+    return queue_worker_is_idle(service->queue);
 }
 
 bool service_drain(struct service *service)
@@ -461,6 +479,7 @@ bool service_drain(struct service *service)
     const struct config *config = &service->config;
     int64_t start_ns = mono_ns();
     atomic_store(&service->draining, true);
+    queue_worker_end(service->queue);
     failpoints_end(service->env.failpoints);
     http_quiesce(service->shop);
     if (wait_idle(service, start_ns + cancel_after_ms(config) * NS_PER_MS))
@@ -492,6 +511,7 @@ void service_stop(struct service *service)
     http_stop(service->shop);
     http_stop(service->admin);
     workers_free(service->sales);
+    queue_worker_free(service->queue);
     workers_free(service->reads);
     workers_free(service->aside);
     lock_owner_pool_free(&service->lock_owner_pool);

@@ -34,6 +34,7 @@
 
 #include "http.h"
 #include "idempotency.h"
+#include "queue_worker.h"
 #include "sale.h"
 #include "workers.h"
 
@@ -50,6 +51,7 @@ struct service {
     atomic_long waiting;                   /* acquires not answered yet; see env.waiting */
     atomic_long changes;                   /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
+    struct queue_worker *queue;
     struct workers *sales;
     struct workers *reads;
     struct workers *aside;

@@ -22,6 +22,7 @@ void shop_health(struct service *service, struct request *request)
 /* The problem that answers each result of a sale. A stale token or epoch is answered as lock-lost:
  * the client need not know whether the instance or the stock noticed the loss. */
 #define PROBLEM_SOLD PROBLEM_COUNT
+#define PROBLEM_ACCEPTED PROBLEM_COUNT
 #define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
 #define PROBLEM_STALE_EPOCH PROBLEM_LOCK_LOST
 static const enum problem problems[] = {
@@ -31,6 +32,7 @@ static const enum problem problems[] = {
 };
 
 #define PROBLEM_CODE_SOLD 200
+#define PROBLEM_CODE_ACCEPTED 202
 #define PROBLEM_CODE_STALE_TOKEN PROBLEM_CODE_LOCK_LOST
 #define PROBLEM_CODE_STALE_EPOCH PROBLEM_CODE_LOCK_LOST
 const int shop_codes[] = {
@@ -46,12 +48,20 @@ static int64_t retry_s(int64_t wait_us)
     return wait_s > 1 ? wait_s : 1;
 }
 
-static void answer_sale(const struct service *service, struct request *request)
+void shop_answer_sale(const struct service *service, struct request *request)
 {
     struct sale *sale = &request->sale;
     const char *instance = sale->replayed ? sale->answered_by : service->config.instance;
     request->answer.replayed = sale->replayed;
-    if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
+    if (sale->result == SALE_ACCEPTED) {
+        snprintf(request->answer.location, sizeof request->answer.location, "/sales/%s.%s",
+                 sale->item, sale->random);
+        request->answer.retry_s = 1;
+        answer_json(request, 202,
+                    "{\"accepted\":%" PRId64
+                    ",\"id\":\"%s.%s\",\"item\":\"%s\",\"instance\":\"%s\"}",
+                    sale->quantity, sale->item, sale->random, sale->item, service->config.instance);
+    } else if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
         answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
                     sale->item, sale->left, instance);
     else if (sale->result == SALE_SOLD)
@@ -122,7 +132,7 @@ static void shop_arrive(struct service *service, struct request *request)
 /* Each request about the stock ends here. */
 static void shop_answer(struct service *service, struct request *request)
 {
-    answer_sale(service, request);
+    shop_answer_sale(service, request);
     idempotency_release(&service->keys, &request->sale);
     if (request->sale.purpose == SALE_RESTOCK)
         atomic_fetch_sub(&service->changes, 1);

@@ -117,6 +117,7 @@ struct stock_fence {
  * What the tokens of the stock's writers belong to. It is kept beside the stock, and only grows. */
 #define STOCK_EPOCH_KEY "inventory:epoch"
 #define STOCK_IDENTITY_KEY "dlock:identity" /* see dlock_identity */
+#define STOCK_QUEUES_KEY "inventory:queues" /* see queue.h; not in the slot of an item */
 struct stock_epoch {
     uint64_t number; /* 0: there is none */
     char rung[32];
@@ -187,6 +188,8 @@ struct stock_broken_connection {
     uint64_t process; /* a random number of its server's process */
 };
 struct stock_broken_connection stock_broken_connection(const struct stock *stock);
+/* How many replies were lost so far: it tells whether one was since then. */
+uint64_t stock_lost_count(const struct stock *stock);
 /* Makes the server end that connection. STOCK_OK: the write was carried out, or never will be.
  * STOCK_UNAVAILABLE: try again. STOCK_LOST: this server cannot do it, or refuses to. */
 enum stock_status stock_kill_broken(struct stock *stock,
@@ -224,12 +227,19 @@ bool stock_is_laid(struct stock *stock, const char *key, enum stock_layout layou
 /* ---- Sales with a key ----
  * The answer to a sale with an Idempotency-Key is stored in a Redis key of its own. */
 #define STOCK_ANSWERED_BY_MAX 32
+#define STOCK_RANDOM_DIGITS 32
+#define STOCK_ENTRY_MAX 41 /* two numbers of 64 bits, with a - between them */
 struct stock_record {
-    int code;                                    /* 200, or 409: sold out */
+    /* 200; 409: too few were left. Only after a queue: 404: there was no such stock; 503: the life
+     * of its entry was over. 202: it is in the queue; then there are entry and random, and no
+     * left and mark. */
+    int code;
     int64_t quantity;                            /* as asked for */
     int64_t left;                                /* the stock left, by the answer */
     char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* the instance that answered */
     uint64_t mark; /* identifies the sale; 0: an earlier version wrote the record without one */
+    char entry[STOCK_ENTRY_MAX + 1];      /* its entry's number in the queue */
+    char random[STOCK_RANDOM_DIGITS + 1]; /* the random part of its id: hexadecimal digits */
 };
 /* STOCK_MISSING: nothing is stored. STOCK_INVALID: the key holds something else. */
 enum stock_status stock_recall(struct stock *stock, const char *record_key,

@@ -25,13 +25,33 @@ static bool take_word(const char **text, int64_t *number)
     return taken;
 }
 
-/* Whether sell_once.lua stores such an answer: 409 only if nothing is left; 200 only from a stock
- * that it counts. */
+/* Whether a script stores such an answer: 409 only if too few are left; 200 only from a stock that
+ * it counts. */
 static bool is_answer(int64_t code, int64_t quantity, int64_t left)
 {
     if (quantity < 1 || !stock_is_counted(quantity) || !stock_is_counted(left))
         return false;
-    return code == 200 ? left >= 0 && stock_is_counted(left + quantity) : code == 409 && left <= 0;
+    if (code == 404 || code == 503)
+        return left == 0;
+    return code == 200 ? left >= 0 && stock_is_counted(left + quantity)
+                       : code == 409 && left < quantity;
+}
+
+void stock_print_by(char text[STOCK_BY_MAX], const char *instance, uint64_t mark)
+{
+    snprintf(text, STOCK_BY_MAX, "%s %0*" PRIx64, instance, MARK_DIGITS, mark);
+}
+
+/* Copies a word of these characters, and moves *text past it and the space after it. False: it is
+ * empty or too long. */
+static bool take_text(const char **text, const char *characters, size_t size_max, char *word)
+{
+    const size_t size = strspn(*text, characters);
+    if (size == 0 || size > size_max || (*text)[size] != ' ')
+        return false;
+    snprintf(word, size_max + 1, "%.*s", (int)size, *text);
+    *text += size + 1;
+    return true;
 }
 
 /* "INSTANCE MARK" or "INSTANCE", up to the end of the text. */
@@ -47,17 +67,23 @@ static bool take_answered_by(const char *text, struct stock_record *record)
     return config_is_name(record->answered_by, STOCK_ANSWERED_BY_MAX);
 }
 
-/* Reads "200 QUANTITY LEFT INSTANCE MARK" or "409 QUANTITY LEFT INSTANCE MARK", as sell_once.lua
- * writes it. */
-static enum stock_status to_record(struct stock *stock, const char *record_key,
-                                   const redisReply *reply, struct stock_record *record)
+/* Reads "CODE QUANTITY LEFT INSTANCE MARK", or what queue_accept.lua writes: "202 QUANTITY ENTRY
+ * RANDOM INSTANCE". */
+enum stock_status stock_to_record(struct stock *stock, const char *record_key,
+                                  const redisReply *reply, struct stock_record *record)
 {
     const char *text = reply->type == REDIS_REPLY_STRING ? reply->str : "";
     int64_t code = 0;
-    bool whole = take_word(&text, &code) && take_word(&text, &record->quantity) &&
-                 take_word(&text, &record->left) &&
-                 is_answer(code, record->quantity, record->left) &&
-                 take_answered_by(text, record) && strlen(reply->str) == reply->len;
+    *record = (struct stock_record){0};
+    bool whole = take_word(&text, &code) && take_word(&text, &record->quantity);
+    if (code == 202)
+        whole = whole && record->quantity > 0 &&
+                take_text(&text, "0123456789-", STOCK_ENTRY_MAX, record->entry) &&
+                take_text(&text, "0123456789abcdef", STOCK_RANDOM_DIGITS, record->random);
+    else
+        whole = whole && take_word(&text, &record->left) &&
+                is_answer(code, record->quantity, record->left);
+    whole = whole && take_answered_by(text, record) && strlen(reply->str) == reply->len;
     if (!whole)
         return stock_failed(stock, STOCK_INVALID, "%s holds no record of a sale", record_key);
     record->code = (int)code;
@@ -75,7 +101,7 @@ enum stock_status stock_recall(struct stock *stock, const char *record_key,
     /* sell_once.lua leaves an empty record if its DECRBY was refused. */
     bool none =
         reply->type == REDIS_REPLY_NIL || (reply->type == REDIS_REPLY_STRING && reply->len == 0);
-    status = none ? STOCK_MISSING : to_record(stock, record_key, reply, record);
+    status = none ? STOCK_MISSING : stock_to_record(stock, record_key, reply, record);
     return status;
 }
 
@@ -98,38 +124,45 @@ static enum stock_status to_once(struct stock *stock, const struct stock_once *o
     if (strcmp(what, "few") == 0)
         return stock_to_few(stock, once->key, once->quantity, reply->element[1], &record->left);
     *kept = strcmp(what, "kept") == 0;
-    enum stock_status status = to_record(stock, once->record_key, reply->element[1], record);
+    enum stock_status status = stock_to_record(stock, once->record_key, reply->element[1], record);
     if (*kept)
         return status;
     bool made = strcmp(what, "made") == 0 && status == STOCK_OK && record->mark == once->mark;
     return !made ? STOCK_LOST : record->code == 409 ? STOCK_INSUFFICIENT : STOCK_OK;
 }
 
+int stock_fence_keys(const struct stock_fence *fence, const char **words, int count)
+{
+    const bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
+    if (fence == NULL)
+        return count;
+    words[count++] = fence->key;
+    if (apart)
+        words[count++] = fence->lock_key;
+    words[count++] = STOCK_EPOCH_KEY;
+    if (apart)
+        words[count++] = STOCK_IDENTITY_KEY;
+    return count;
+}
+
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept)
 {
     const struct stock_fence *fence = once->fence;
-    bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char quantity[24], worker[STOCK_ANSWERED_BY_MAX + 24], keep_ms[24], token[24], epoch[24];
+    char quantity[24], worker[STOCK_BY_MAX], keep_ms[24], token[24], epoch[24];
     int count = 0;
     const redisReply *reply;
-    snprintf(worker, sizeof worker, "%s %0*" PRIx64, once->answered_by, MARK_DIGITS, once->mark);
+    stock_print_by(worker, once->answered_by, once->mark);
     snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
     snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
     snprintf(epoch, sizeof epoch, "%" PRIu64, fence != NULL ? fence->epoch : 0);
-    words[count++] = fence == NULL ? "2" : apart ? "6" : "4";
+    words[count++] = ""; /* the number of keys */
     words[count++] = once->key;
     words[count++] = once->record_key;
-    if (fence != NULL)
-        words[count++] = fence->key;
-    if (apart)
-        words[count++] = fence->lock_key;
-    if (fence != NULL)
-        words[count++] = STOCK_EPOCH_KEY;
-    if (apart)
-        words[count++] = STOCK_IDENTITY_KEY;
+    count = stock_fence_keys(fence, words, count);
+    words[0] = count == 3 ? "2" : count == 5 ? "4" : "6";
     words[count++] = quantity;
     words[count++] = worker;
     words[count++] = keep_ms;

@@ -38,6 +38,7 @@ struct stock {
     struct acks acks;                    /* of the latest command */
     bool unconfirmed;                    /* see stock_is_unconfirmed */
     uint64_t pinned;                     /* see stock_pin; 0: to no master */
+    uint64_t lost_count;                 /* see stock_lost_count */
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
     uint64_t newest;                     /* see stock_newest */
@@ -267,6 +268,7 @@ enum stock_status stock_connect(struct stock *stock)
 static void stock_redis_note_broken(struct stock *stock)
 {
     struct connection_id broken = {.id = 0};
+    stock->lost_count++;
     redis_broken_connection(stock->redis, 0, &broken);
     stock->lost.id = broken.id;
     stock->lost.process = broken.process;
@@ -413,7 +415,11 @@ static const redisReply *ask_about(struct stock *stock, const char *command, con
 /* Whether the key is why a script was refused. what: what is wrong with it. */
 static bool is_at_fault(struct stock *stock, const char *key, char what[FAULT_MAX])
 {
-    const char *needs = strcmp(key, STOCK_EPOCH_KEY) == 0 ? "hash" : "string";
+    const char *last_part = strrchr(key, ':');
+    const char *needs = strcmp(key, STOCK_EPOCH_KEY) == 0                       ? "hash"
+                        : strcmp(key, STOCK_QUEUES_KEY) == 0                    ? "zset"
+                        : last_part != NULL && strcmp(last_part, ":queue") == 0 ? "stream"
+                                                                                : "string";
     const redisReply *reply = ask_about(stock, "TYPE", key, REDIS_REPLY_STATUS);
     if (reply == NULL || strcmp(reply->str, "none") == 0)
         return false;
@@ -496,6 +502,11 @@ enum stock_status stock_unreadable(struct stock *stock)
 struct stock_broken_connection stock_broken_connection(const struct stock *stock)
 {
     return stock->lost;
+}
+
+uint64_t stock_lost_count(const struct stock *stock)
+{
+    return stock->lost_count;
 }
 
 enum stock_status stock_kill_broken(struct stock *stock, const struct stock_broken_connection *of)

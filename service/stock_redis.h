@@ -42,6 +42,16 @@ enum stock_status stock_to_number(struct stock *stock, const char *key, const re
  * not too small, so no part of the reply can be trusted. */
 enum stock_status stock_to_few(struct stock *stock, const char *key, int64_t quantity,
                                const redisReply *reply, int64_t *found);
+struct stock_record;
+/* Reads a sale's record as the scripts write it. STOCK_INVALID: it is none. */
+enum stock_status stock_to_record(struct stock *stock, const char *record_key,
+                                  const redisReply *reply, struct stock_record *record);
+/* The arguments of a script that sells under a fence: adds the fence's keys to words[0 .. count).
+ * fence NULL: none. Returns the new count. */
+int stock_fence_keys(const struct stock_fence *fence, const char **words, int count);
+/* The instance and the mark that stock_to_record reads at the end of a record. */
+#define STOCK_BY_MAX (STOCK_ANSWERED_BY_MAX + 18)
+void stock_print_by(char text[STOCK_BY_MAX], const char *instance, uint64_t mark);
 /* Whether a Lua script counts that number exactly. */
 bool stock_is_counted(int64_t value);
 

@@ -74,7 +74,9 @@ static void on_stay_over(struct failpoint_stay *stay)
  * releasing its lock. */
 static bool pass_point(struct failpoints *failpoints, struct sale *sale)
 {
-    const char *group = sale->purpose == SALE_READ ? "read" : "sale";
+    const char *group = sale->point_group != NULL    ? sale->point_group
+                        : sale->purpose == SALE_READ ? "read"
+                                                     : "sale";
     if (failpoints == NULL)
         return true;
     sale->stay.over = sale->keeps_thread ? NULL : on_stay_over;

@@ -1,0 +1,43 @@
+-- KEYS[1] stock, KEYS[2] record of the sale, by its idempotency key; KEYS[3] the item's queue, KEYS[4] pointer to the key.
+-- ARGV[1] quantity, ARGV[2] idempotency key, ARGV[3] random part of the sale's id, ARGV[4] request, ARGV[5] instance,
+-- ARGV[6] how long the entry lives in ms, ARGV[7] how many entries there may be.
+-- Returns
+--   {'kept', record}: a sale with its idempotency key was accepted or decided before;
+--   {'made', record}: it is accepted now;
+--   {'was'}: it was accepted when this was sent before;
+--   {'full'}: the queue is full;
+--   nil: there is no such stock.
+-- To run it again with the same ARGV[3] accepts nothing twice.
+-- A key of another type is refused before anything is written.
+local kept, length, pointer = redis.call('GET', KEYS[2]), redis.call('XLEN', KEYS[3]), redis.call('GET', KEYS[4])
+if pointer and pointer ~= '' then
+    return {'was'}
+end
+if kept and kept ~= '' then
+    local number = kept:match('^202 %d+ (%d+%-%d+) ')
+    if not number then
+        return {'kept', kept}
+    end
+    if #redis.call('XRANGE', KEYS[3], number, number) > 0 then
+        redis.call('SET', KEYS[2], kept) -- so that WAIT on this connection asks about it
+        return {'kept', kept}
+    end -- else someone has removed its entry, and it is accepted anew
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then
+    return nil
+end
+if length >= tonumber(ARGV[7]) then
+    return {'full'}
+end
+-- Until there is an outcome, neither expires: a second sale under the key would be accepted.
+redis.call('SET', KEYS[2], '')
+local number = redis.pcall('XADD', KEYS[3], '*', 'key', ARGV[2], 'id', ARGV[3], 'quantity', ARGV[1], 'request', ARGV[4],
+    'life', ARGV[6])
+if type(number) == 'table' then
+    redis.call('SET', KEYS[2], '', 'PX', 1)
+    return number
+end
+redis.call('SET', KEYS[4], ARGV[2])
+local record = table.concat({'202', ARGV[1], number, ARGV[3], ARGV[5]}, ' ')
+redis.call('SET', KEYS[2], record)
+return {'made', record}

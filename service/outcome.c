@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GET /sales/{id}: what became of a sale that was accepted with --on-conflict queue. A request that
+ * waits for the outcome keeps no thread.
+ */
+#include "handlers.h"
+
+#include "../lock/clock.h"
+#include "queue.h"
+#include "section.h"
+#include "selling.h"
+#include "text.h"
+
+#include <string.h>
+
+#define LOOK_FIRST_MS 10 /* until it looks again; doubled up to LOOK_MAX_MS */
+#define LOOK_MAX_MS 500
+
+void shop_accept_outcome(struct service *service, struct request *request)
+{
+    request->service = service;
+    request->sale.step = STEP_ASIDE; /* it runs on the threads for reads */
+}
+
+static void answer_by_stock(struct request *request, struct stock *stock, enum stock_status status)
+{
+    char detail[STOCK_ERROR_MAX];
+    snprintf(detail, sizeof detail, "%s", stock_error(stock));
+    text_hide_servers(detail);
+    if (status == STOCK_MISSING)
+        answer_problem(request, PROBLEM_UNKNOWN_SALE, "%s.%s", request->sale.item,
+                       request->sale.random);
+    else
+        answer_problem(request,
+                       status == STOCK_INVALID ? PROBLEM_RECORD_INVALID : PROBLEM_STOCK_UNAVAILABLE,
+                       "%s", detail);
+}
+
+/* Finds the key, and then its record. */
+static enum stock_status outcome_read(const struct service *service, struct stock *stock,
+                                      struct sale *sale, struct stock_record *record)
+{
+    bool has = true;
+    if (sale->key[0] == '\0') {
+        sale_name_keys(&service->config, sale);
+        queue_name_keys(&service->config, sale);
+        enum stock_status status = queue_find(stock, sale->pointer_key, sale->key);
+        if (status != STOCK_OK)
+            return status;
+        sale_name_keys(&service->config, sale);
+    }
+    enum stock_status status = stock_recall(stock, sale->record_key, record);
+    if (status == STOCK_OK && record->code == 202) { /* someone may have emptied the queue */
+        status = queue_has(stock, sale->queue_key, record->entry, &has);
+        if (status == STOCK_OK && !has)
+            status = stock_recall(stock, sale->record_key, record);
+    }
+    return status == STOCK_OK && record->code == 202 && !has ? STOCK_MISSING : status;
+}
+
+/* Whether it looks again later. */
+static bool outcome_waits(const struct service *service, struct request *request)
+{
+    const int64_t now_ns = mono_ns();
+    const int64_t ends_ns = request->arrived_ns + request->wait_s * 1000 * NS_PER_MS;
+    const int64_t waited_ms = (now_ns - request->arrived_ns) / NS_PER_MS;
+    int64_t pause_ms = waited_ms > LOOK_FIRST_MS ? waited_ms : LOOK_FIRST_MS;
+    pause_ms = pause_ms < LOOK_MAX_MS ? pause_ms : LOOK_MAX_MS;
+    if (now_ns >= ends_ns || atomic_load(&service->draining) || http_is_client_closed(request))
+        return false;
+    workers_resume_at(service->reads, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));
+    return true;
+}
+
+bool shop_outcome(struct service *service, struct sale_worker *worker, struct request *request)
+{
+    struct sale *sale = &request->sale;
+    struct stock_record record = {0};
+    enum stock_status status = STOCK_UNAVAILABLE;
+    if (section_end_by_outage(&service->env, sale, section_away_stock(&service->env))) {
+        shop_answer_sale(service, request);
+        return true;
+    }
+    status = outcome_read(service, worker->stock, sale, &record);
+    const bool is_known = status == STOCK_OK ? record.code != 202
+                                             : status == STOCK_MISSING || status == STOCK_INVALID;
+    if (!is_known && outcome_waits(service, request))
+        return false;
+    if (status != STOCK_OK) {
+        answer_by_stock(request, worker->stock, status);
+        return true;
+    }
+    sale->quantity = record.quantity;
+    selling_end_by_record(sale, &record);
+    if (record.code == 200 && !selling_is_confirmed(worker, sale))
+        section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
+    sale->replayed = true; /* the instance that sold is named */
+    shop_answer_sale(service, request);
+    request->answer.replayed = false; /* the request has no key, and this is the first answer */
+    return true;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An item's queue of accepted sales (--on-conflict queue), in Redis beside its stock: a stream with
+ * a consumer group. An entry is one accepted sale. An entry that has its outcome is deleted, so the
+ * first one is the oldest unfinished one. The outcome is the record of the sale's Idempotency-Key;
+ * a sale that came without a key was given one. See docs/reference/http.md.
+ *
+ * Each status is as in stock.h.
+ */
+#ifndef QUEUE_H
+#define QUEUE_H
+
+#include "sale.h"
+#include "stock.h"
+
+/* STOCK_QUEUES_KEY lists the items whose queue was used lately, by time. */
+#define QUEUE_LIST_MAX                                                                             \
+    10000 /* items that one look reads, those first that are listed for longest */
+#define QUEUE_LISTED_MS 600000
+
+/* Sets the sale's queue_key, and by sale->random its pointer_key. They are in the stock's slot. */
+void queue_name_keys(const struct config *config, struct sale *sale);
+void queue_make_random(char random[STOCK_RANDOM_DIGITS + 1]);
+
+/* Lists the item: call it before queue_accept. */
+enum stock_status queue_list(struct stock *stock, const char *item);
+/* Removes the item if it is listed for longer than QUEUE_LISTED_MS. Its queue must be empty. */
+enum stock_status queue_unlist(struct stock *stock, const char *item);
+/* Calls `found` for each listed item. */
+enum stock_status queue_listed(struct stock *stock, void (*found)(void *arg, const char *item),
+                               void *arg);
+
+/* Accepts the sale. QUEUE_ACCEPTED: *record is that of an accepted sale, perhaps of an earlier
+ * request with its key. QUEUE_DECIDED: *record is the outcome of an earlier one. After STOCK_LOST
+ * the same call may be sent again: the sale is accepted once. STOCK_MISSING: there is no such
+ * stock. */
+enum queue_accepted { QUEUE_ACCEPTED, QUEUE_DECIDED, QUEUE_IS_FULL };
+enum stock_status queue_accept(struct stock *stock, const struct config *config,
+                               const struct sale *sale, struct stock_record *record,
+                               enum queue_accepted *accepted);
+
+struct queue_entry {
+    char number[STOCK_ENTRY_MAX + 1];
+    char key[SALE_KEY_MAX + 1];
+    char random[STOCK_RANDOM_DIGITS + 1];
+    char request[REQUEST_ID_MAX + 1];
+    int64_t quantity;
+    int64_t left_ms; /* of its life; 0 or less: it is over */
+    int64_t length;  /* of the queue */
+};
+/* The oldest unfinished entry. STOCK_MISSING: the queue is empty. STOCK_INVALID: it is no entry of
+ * this shop. */
+enum stock_status queue_oldest(struct stock *stock, const char *queue_key,
+                               struct queue_entry *entry);
+/* Makes the instance the owner of the oldest unfinished entry, in the consumer group. Call it under
+ * the item's lock. *same: it is the one with that number. */
+enum stock_status queue_take(struct stock *stock, const char *queue_key, const char *instance,
+                             const char *number, bool *same);
+/* Whether that entry is unfinished. */
+enum stock_status queue_has(struct stock *stock, const char *queue_key, const char *number,
+                            bool *has);
+/* Whether the queue has an unfinished entry up to that number. */
+enum stock_status queue_has_until(struct stock *stock, const char *queue_key, const char *number,
+                                  bool *has);
+/* The number of the newest entry. STOCK_MISSING: the queue is empty. */
+enum stock_status queue_newest(struct stock *stock, const char *queue_key,
+                               char number[STOCK_ENTRY_MAX + 1]);
+
+struct queue_sell {
+    const char *key; /* the stock's */
+    const char *record_key;
+    const char *queue_key;
+    const char *pointer_key;
+    const char *number; /* of the entry */
+    const char *instance;
+    uint64_t mark; /* of the attempt; not 0 */
+    int64_t keep_ms;
+    bool expires_only;               /* ends an entry whose life is over, and does nothing else */
+    const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
+};
+/* Sells the entry: writes stock, record and acknowledgement in one script. QUEUE_MADE: this attempt
+ * decided, and *record says how. QUEUE_KEPT: another attempt had decided. QUEUE_NOT: the entry is
+ * finished, or is not the oldest one; or with expires_only its life is not over. After STOCK_LOST
+ * the same call may be sent again: the entry is sold once. */
+enum queue_sold { QUEUE_MADE, QUEUE_KEPT, QUEUE_NOT };
+enum stock_status queue_sell(struct stock *stock, const struct queue_sell *sell,
+                             struct stock_record *record, enum queue_sold *sold);
+/* For a flawed demonstration: the stock was written before. Stores the outcome and acknowledges.
+ * The record's code, quantity, left and answered_by are used. */
+enum stock_status queue_settle(struct stock *stock, const struct queue_sell *sell,
+                               const struct stock_record *record);
+
+/* The key that a pointer leads to. STOCK_MISSING: there is none. */
+enum stock_status queue_find(struct stock *stock, const char *pointer_key,
+                             char key[SALE_KEY_MAX + 1]);
+
+#endif

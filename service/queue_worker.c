@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See queue_worker.h.
+ */
+#include "queue_worker.h"
+
+#include "../lock/clock.h"
+#include "conflict.h"
+#include "log.h"
+#include "queue.h"
+#include "service.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BUCKETS 256
+#define FORGET_LOOKS 60
+
+/* An item with a queue. Its request is no client's: it carries the sale of one entry after the
+ * other through the threads that sell. */
+struct queue_work {
+    struct request request; /* while active: the thread's that runs it */
+    struct queue_worker *queue;
+    struct queue_entry entry;
+    struct sale names; /* of the item: its keys in Redis */
+    bool in_sale;
+    bool logged; /* a failure that lasts is logged once */
+    int64_t pause_ms;
+    atomic_long length;
+    bool active; /* these are protected by the mutex: its request is on its way */
+    bool again;  /* look once more before it rests */
+    struct queue_work *next;
+};
+
+struct queue_worker {
+    struct service *service;
+    pthread_mutex_t mutex; /* protects the buckets and what is said above */
+    struct queue_work *buckets[BUCKETS];
+    struct request look;
+    unsigned long looks; /* of the thread that runs the look */
+    atomic_bool ending;
+    atomic_long in_sale;
+};
+
+static struct queue_work *work_of(const struct request *request)
+{
+    return (struct queue_work *)((char *)request - offsetof(struct queue_work, request));
+}
+
+static struct request *request_of(const struct sale *sale)
+{
+    return (struct request *)((char *)sale - offsetof(struct request, sale));
+}
+
+static void rest(struct queue_worker *queue, struct request *request, int64_t pause_ms)
+{
+    workers_resume_at(queue->service->sales, request, mono_deadline_ns(pause_ms));
+}
+
+/* Behind the buyers' requests. The queue of requests may be full. */
+static void push(struct queue_worker *queue, struct request *request)
+{
+    request->arrived_ns = mono_ns();
+    if (!workers_push(queue->service->sales, request))
+        rest(queue, request, QUEUE_PAUSE_MS);
+}
+
+/* ---- The driver of its sales ----------------------------------------------------------------- */
+
+static void on_resume(struct sale *sale)
+{
+    struct request *request = request_of(sale);
+    workers_resume(request->service->sales, request);
+}
+
+static void on_resume_at(struct sale *sale, int64_t at_ns)
+{
+    struct request *request = request_of(sale);
+    workers_resume_at(request->service->sales, request, at_ns);
+}
+
+static void on_switch(struct sale *sale)
+{
+    on_resume_at(sale, mono_deadline_ns(QUEUE_PAUSE_MS));
+}
+
+static bool has_no_client(const struct sale *sale)
+{
+    (void)sale;
+    return false;
+}
+
+static const struct sale_driver driver = {.resume = on_resume,
+                                          .resume_at = on_resume_at,
+                                          .resume_after_switch = on_switch,
+                                          .is_client_closed = has_no_client};
+
+/* ---- One item -------------------------------------------------------------------------------- */
+
+static bool works(struct queue_worker *queue)
+{
+    return !atomic_load(&queue->ending) &&
+           mode_copy(&queue->service->mode).on_conflict == CONFLICT_QUEUE;
+}
+
+/* Nothing is to be done now. False: it was woken meanwhile. */
+static bool fall_asleep(struct queue_work *work)
+{
+    pthread_mutex_lock(&work->queue->mutex);
+    const bool asleep = !work->again;
+    work->active = !asleep;
+    work->again = false;
+    pthread_mutex_unlock(&work->queue->mutex);
+    return asleep;
+}
+
+static void stay_back(struct queue_work *work, const char *why)
+{
+    if (!work->logged && why != NULL)
+        log_event(LOG_WARNING, "queue", "%s: %s", work->names.queue_key, why);
+    work->logged = work->logged || why != NULL;
+    const int64_t pause_ms = work->pause_ms;
+    work->pause_ms = pause_ms * 2 < QUEUE_PAUSE_MAX_MS ? pause_ms * 2 : QUEUE_PAUSE_MAX_MS;
+    rest(work->queue, &work->request, pause_ms);
+}
+
+static void begin_sale(struct queue_work *work)
+{
+    struct service *service = work->queue->service;
+    struct sale *sale = &work->request.sale;
+    *sale = (struct sale){.purpose = SALE_SELL,
+                          .request = work->entry.request,
+                          .quantity = work->entry.quantity,
+                          .arrived_ns = mono_ns(),
+                          .driver = &driver,
+                          .works_off = true,
+                          .expires = work->entry.left_ms <= 0,
+                          .entry = &work->entry};
+    memcpy(sale->item, work->names.item, sizeof sale->item);
+    memcpy(sale->key, work->entry.key, sizeof sale->key);
+    memcpy(sale->random, work->entry.random, sizeof sale->random);
+    sale_name_keys(&service->config, sale);
+    queue_name_keys(&service->config, sale);
+    work->in_sale = true;
+    sale_arrive(&service->env, sale);
+}
+
+/* The oldest entry. STOCK_MISSING: there is none, or this instance does not work now. */
+static enum stock_status look_at(struct queue_work *work, struct sale_worker *worker)
+{
+    if (!works(work->queue))
+        return STOCK_MISSING;
+    enum stock_status status = queue_oldest(worker->stock, work->names.queue_key, &work->entry);
+    atomic_store(&work->length, status == STOCK_OK ? work->entry.length : 0);
+    return status;
+}
+
+/* Begins the sale of the oldest entry. It is counted before the last look at `ending`, so a
+ * shutdown waits for it, or it does not begin. False: there is none now, and its request is another
+ * thread's. */
+static bool begin_next(struct queue_work *work, struct sale_worker *worker)
+{
+    struct queue_worker *queue = work->queue;
+    enum stock_status status;
+    atomic_fetch_add(&queue->in_sale, 1);
+    do
+        status = look_at(work, worker);
+    while (status == STOCK_MISSING && !fall_asleep(work));
+    if (status == STOCK_OK) {
+        begin_sale(work);
+        return true;
+    }
+    if (status != STOCK_MISSING)
+        stay_back(work, status == STOCK_INVALID ? stock_error(worker->stock) : NULL);
+    atomic_fetch_sub(&queue->in_sale, 1);
+    return false;
+}
+
+static void end_sale(struct queue_work *work)
+{
+    const struct sale *sale = &work->request.sale;
+    const bool ended = sale->settled || sale->passed;
+    work->in_sale = false;
+    if (ended) {
+        work->pause_ms = QUEUE_PAUSE_MS;
+        work->logged = false;
+        push(work->queue, &work->request);
+    } else {
+        stay_back(work, sale->detail);
+    }
+}
+
+/* Never answers. */
+static bool run_work(struct service *service, struct sale_worker *worker, struct request *request)
+{
+    struct queue_work *work = work_of(request);
+    struct queue_worker *queue = work->queue;
+    (void)service;
+    if (!work->in_sale && !begin_next(work, worker))
+        return false;
+    if (sale_go_on(worker, &request->sale) == SALE_WAITING)
+        return false;
+    end_sale(work);
+    atomic_fetch_sub(&queue->in_sale, 1);
+    return false;
+}
+
+static const struct route work_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
+                                        false,         RUN_SALES,    NULL, run_work};
+
+/* ---- All items ------------------------------------------------------------------------------- */
+
+static struct queue_work **bucket_of(struct queue_worker *queue, const char *item)
+{
+    uint32_t hash = 2166136261u;
+    for (; *item != '\0'; item++)
+        hash = (hash ^ (unsigned char)*item) * 16777619u;
+    return &queue->buckets[hash % BUCKETS];
+}
+
+/* The mutex is held. NULL: out of memory; the next look tries again. */
+static struct queue_work *find_or_add(struct queue_worker *queue, const char *item)
+{
+    struct queue_work **bucket = bucket_of(queue, item);
+    for (struct queue_work *work = *bucket; work != NULL; work = work->next)
+        if (strcmp(work->names.item, item) == 0)
+            return work;
+    struct queue_work *work = calloc(1, sizeof *work);
+    if (work == NULL)
+        return NULL;
+    work->queue = queue;
+    work->request.route = &work_route;
+    work->request.service = queue->service;
+    work->pause_ms = QUEUE_PAUSE_MS;
+    snprintf(work->names.item, sizeof work->names.item, "%s", item);
+    sale_name_keys(&queue->service->config, &work->names);
+    queue_name_keys(&queue->service->config, &work->names);
+    work->next = *bucket;
+    *bucket = work;
+    return work;
+}
+
+void queue_worker_wake(struct queue_worker *queue, const char *item)
+{
+    if (queue == NULL)
+        return;
+    pthread_mutex_lock(&queue->mutex);
+    struct queue_work *work = find_or_add(queue, item);
+    const bool begins = work != NULL && !work->active;
+    if (work != NULL) {
+        work->again = !begins;
+        work->active = true;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    if (begins)
+        push(queue, &work->request);
+}
+
+static void wake_listed(void *queue, const char *item)
+{
+    queue_worker_wake(queue, item);
+}
+
+/* Takes an idle item without entries out of its bucket. */
+static struct queue_work *take_idle(struct queue_worker *queue, size_t bucket)
+{
+    pthread_mutex_lock(&queue->mutex);
+    struct queue_work **link = &queue->buckets[bucket], *work;
+    while ((work = *link) != NULL && (work->active || atomic_load(&work->length) > 0))
+        link = &work->next;
+    if (work != NULL)
+        *link = work->next;
+    pthread_mutex_unlock(&queue->mutex);
+    return work;
+}
+
+/* Items that nobody has bought for long are listed no more. It costs a command for each idle
+ * item. */
+static void forget_idle(struct queue_worker *queue, struct stock *stock)
+{
+    struct queue_work *work;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while ((work = take_idle(queue, i)) != NULL) {
+            queue_unlist(stock, work->names.item);
+            free(work);
+        }
+    }
+}
+
+static struct queue_worker *worker_of(const struct request *look)
+{
+    return (struct queue_worker *)((char *)look - offsetof(struct queue_worker, look));
+}
+
+/* Never answers. */
+static bool run_look(struct service *service, struct sale_worker *worker, struct request *look)
+{
+    struct queue_worker *queue = worker_of(look);
+    if (works(queue) && !outage_lasts(service->env.outage, ROLE_STOCK)) {
+        if (++queue->looks % FORGET_LOOKS == 0)
+            forget_idle(queue, worker->stock);
+        queue_listed(worker->stock, wake_listed, queue);
+    }
+    rest(queue, look, QUEUE_LOOK_MS);
+    return false;
+}
+
+static const struct route look_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
+                                        false,         RUN_SALES,    NULL, run_look};
+
+bool queue_worker_expire(struct request *request)
+{
+    const bool looks = request->route == &look_route;
+    if (!looks && request->route != &work_route)
+        return false;
+    rest(looks ? worker_of(request) : work_of(request)->queue, request, QUEUE_PAUSE_MS);
+    return true;
+}
+
+long queue_worker_length(struct queue_worker *queue)
+{
+    long length = 0;
+    pthread_mutex_lock(&queue->mutex);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct queue_work *work = queue->buckets[i]; work != NULL; work = work->next)
+            length += atomic_load(&work->length);
+    pthread_mutex_unlock(&queue->mutex);
+    return length;
+}
+
+/* ---- A switch -------------------------------------------------------------------------------- */
+
+/* The newest entry of an item, when the switch began. */
+struct goal {
+    struct sale names;
+    char number[STOCK_ENTRY_MAX + 1];
+    struct goal *next;
+};
+
+struct goals {
+    struct queue_worker *queue;
+    struct goal *first;
+    bool whole;
+};
+
+static void add_goal(void *arg, const char *item)
+{
+    struct goals *goals = arg;
+    struct goal *goal = calloc(1, sizeof *goal);
+    if (goal == NULL) {
+        goals->whole = false;
+        return;
+    }
+    snprintf(goal->names.item, sizeof goal->names.item, "%s", item);
+    sale_name_keys(&goals->queue->service->config, &goal->names);
+    queue_name_keys(&goals->queue->service->config, &goal->names);
+    goal->next = goals->first;
+    goals->first = goal;
+}
+
+/* Reads how far each queue reaches now. */
+static bool set_goals(struct goals *goals, struct stock *stock)
+{
+    goals->whole = true;
+    enum stock_status status = queue_listed(stock, add_goal, goals);
+    for (struct goal *goal = goals->first; status == STOCK_OK && goal != NULL; goal = goal->next) {
+        status = queue_newest(stock, goal->names.queue_key, goal->number);
+        status = status == STOCK_MISSING ? STOCK_OK : status;
+    }
+    return status == STOCK_OK && goals->whole;
+}
+
+/* Waits until the queue is worked off up to the goal. */
+static bool await_goal(const struct goal *goal, struct queue_worker *queue, struct stock *stock,
+                       int64_t deadline_ns)
+{
+    const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
+    bool has = goal->number[0] != '\0';
+    while (has) {
+        if (mono_ns() >= deadline_ns || atomic_load(&queue->ending))
+            return false;
+        queue_worker_wake(queue, goal->names.item);
+        nanosleep(&pause, NULL);
+        /* while the server does not tell, it is not known to be worked off */
+        if (queue_has_until(stock, goal->names.queue_key, goal->number, &has) != STOCK_OK)
+            has = true;
+    }
+    return true;
+}
+
+bool queue_worker_drain(struct queue_worker *queue, struct stock *stock, long long deadline_ns)
+{
+    struct goals goals = {.queue = queue};
+    bool done = set_goals(&goals, stock);
+    for (struct goal *goal = goals.first, *next; goal != NULL; goal = next) {
+        next = goal->next;
+        done = done && await_goal(goal, queue, stock, deadline_ns);
+        free(goal);
+    }
+    return done;
+}
+
+/* ---- Start and end --------------------------------------------------------------------------- */
+
+struct queue_worker *queue_worker_new(struct service *service)
+{
+    struct queue_worker *queue = calloc(1, sizeof *queue);
+    if (queue == NULL)
+        return NULL;
+    queue->service = service;
+    queue->look.route = &look_route;
+    queue->look.service = service;
+    pthread_mutex_init(&queue->mutex, NULL);
+    atomic_init(&queue->ending, false);
+    atomic_init(&queue->in_sale, 0);
+    return queue;
+}
+
+void queue_worker_start(struct queue_worker *queue)
+{
+    push(queue, &queue->look);
+}
+
+void queue_worker_end(struct queue_worker *queue)
+{
+    atomic_store(&queue->ending, true);
+}
+
+bool queue_worker_is_idle(const struct queue_worker *queue)
+{
+    return atomic_load(&queue->in_sale) == 0;
+}
+
+void queue_worker_free(struct queue_worker *queue)
+{
+    if (queue == NULL)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (queue->buckets[i] != NULL) {
+            struct queue_work *work = queue->buckets[i];
+            queue->buckets[i] = work->next;
+            free(work);
+        }
+    }
+    pthread_mutex_destroy(&queue->mutex);
+    free(queue);
+}
