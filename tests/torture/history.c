@@ -92,7 +92,7 @@ static void draw_clients(struct plan *plan, uint64_t *random)
     plan->threads = (int)ONE_OF(random, 1, 1, 2, 3, 4, 8);
     plan->locks = chance(random, 60) ? 1 : between(random, 2, LOCKS_MAX);
     plan->calls = (int)ONE_OF(random, 10, 30, 100, 300);
-    for (int i = 0; i < plan->locks; i++)
+    for (int i = 0; i < LOCKS_MAX; i++) /* draw_many may use more of them */
         snprintf(plan->names[i], sizeof plan->names[i], "%s", names[(first + (size_t)i) % 5]);
     plan->long_ttl = chance(random, 20);
     bool alike = chance(random, 70);
@@ -119,7 +119,7 @@ static void draw_calls(struct plan *plan, uint64_t *random)
         OP_MAP(X)
 #undef X
     };
-    for (int i = 0; i < OP_COUNT; i++)
+    for (int i = 0; i < OP_MANY; i++)
         plan->weights[i] = chance(random, 50) ? weights[i] : 0;
     plan->weights[OP_HOLD] += 3;
     plan->owners = (uint64_t)ONE_OF(random, 1, 3);
@@ -267,6 +267,36 @@ static void draw_group(struct plan *plan)
     }
 }
 
+/* ---- Several locks at once ------------------------------------------------------------------- */
+
+/* Nobody holds a lock while it waits for one whose name comes before. So nobody waits in a circle,
+ * and nobody waits out its time. */
+static void draw_ordered(struct plan *plan, uint64_t *random)
+{
+    static const int weights[OP_COUNT] = {
+        [OP_HOLD] = 3, [OP_START] = 1, [OP_INSPECT] = 1, [OP_MANY] = 6, [OP_MANY_START] = 2};
+    memcpy(plan->weights, weights, sizeof weights);
+    plan->ordered = plan->calm = true;
+    plan->fault_count = 0;
+    plan->calls = 30;
+    plan->section_ms = between(random, 0, 2);
+    plan->nesting = plan->kept = plan->patient = plan->limited = plan->overdue = 0;
+}
+
+static void draw_many(struct plan *plan, const struct choice *choice)
+{
+    uint64_t random = plan->seed ^ 0x3a95e7e3a1105eedu;
+    bool drawn = chance(&random, 40);
+    if (plan->rung->flawed || (!drawn && !choice->many))
+        return;
+    if (chance(&random, 90))
+        plan->locks = between(&random, 2, LOCKS_MAX);
+    plan->weights[OP_MANY] = (int)ONE_OF(&random, 3, 10, 30);
+    plan->weights[OP_MANY_START] = (int)ONE_OF(&random, 0, 3, 10);
+    if (chance(&random, 20))
+        draw_ordered(plan, &random);
+}
+
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
 {
     uint64_t random = seed;
@@ -283,4 +313,5 @@ void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
         draw_several(plan, choice);
     else if (choice->sentinel)
         draw_group(plan);
+    draw_many(plan, choice);
 }
