@@ -222,6 +222,22 @@ static void check_cut(struct world *world, const struct plan *plan, const struct
                   number(world, hold), hold->process, (double)(hold->until_ns - over_ns) / 1e6);
 }
 
+/* A call for several locks may say that one was lost only after a break, after a loss of data, or
+ * when that one's time may be over. It had it at its begin at the earliest. Not judged: owners that
+ * nest in older holds, and rungs and engines whose holds share an older time. */
+static void check_lost_meanwhile(struct world *world, const struct plan *plan,
+                                 const struct call *call)
+{
+    if (!is_many(call) || call->end_ns == 0 || call->status != DLOCK_LOST || call->owner_id != 0 ||
+        call->missing >= call->part_count || is_handed_on(plan) || plan->engine != NULL)
+        return;
+    int64_t until_ns = call->begin_ns + (call->ttl_ms * 99 / 100 - 3) * NS_A_MS;
+    if (call->end_ns < until_ns && !was_broken(world, call->parts[call->missing], call->end_ns))
+        violation(world, VIOLATION_CUT, "#%d of process %d lost a lock after %.1f ms: %s",
+                  number(world, call), call->process, (double)(call->end_ns - call->begin_ns) / 1e6,
+                  call->error);
+}
+
 /* The last event of the hold before its loss, or of another hold of its owner. Of the holds that
  * share a key, only one gets events. NULL if there is none. */
 static const struct note *told_before(const struct world *world, const struct plan *plan,
@@ -601,8 +617,10 @@ void check_history(struct world *world, const struct plan *plan)
     for (size_t i = 0; i < check_call_count(world); i++)
         if (was_held(&world->calls[i]))
             world->calls[i].origin_ns = origin_ns(world, plan, &world->calls[i]);
-    for (size_t i = 0; i < check_call_count(world); i++)
+    for (size_t i = 0; i < check_call_count(world); i++) {
         check_cut(world, plan, &world->calls[i]);
+        check_lost_meanwhile(world, plan, &world->calls[i]);
+    }
     check_renewals(world, plan);
     check_pairs(world, plan);
     check_many(world, plan);

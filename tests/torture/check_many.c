@@ -29,8 +29,8 @@ static int number(const struct world *world, const struct call *call)
 static void check_sentence(struct world *world, const struct plan *plan, const struct call *call)
 {
     char quoted[sizeof plan->names[0] + 2];
-    bool names_it = call->status == DLOCK_BUSY || call->status == DLOCK_TIMED_OUT ||
-                    call->status == DLOCK_LOST;
+    bool names_it =
+        call->status == DLOCK_BUSY || call->status == DLOCK_TIMED_OUT || call->status == DLOCK_LOST;
     if (!names_it || call->missing >= call->part_count)
         return;
     snprintf(quoted, sizeof quoted, "'%s'", plan->names[call->parts[call->missing]->lock]);
@@ -44,8 +44,7 @@ static bool meets(const struct call *other, const struct call *part)
 {
     const struct call *first = other->what == WHAT_RELEASE ? other->of : other;
     return other->lock == part->lock && other != part && first != part &&
-           first->begin_ns < part->end_ns &&
-           (other->end_ns == 0 || other->end_ns > part->begin_ns);
+           first->begin_ns < part->end_ns && (other->end_ns == 0 || other->end_ns > part->begin_ns);
 }
 
 /* A lock is missing because another call had it, or asked for it meanwhile. */
