@@ -40,6 +40,13 @@ struct acquiring_many {
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
+/* Before all else: a caller that looks at them after any failure finds none. */
+static void no_holds(dlock_hold **holds, size_t count)
+{
+    for (size_t i = 0; holds != NULL && count <= DLOCK_MANY_MAX && i < count; i++)
+        holds[i] = NULL;
+}
+
 static int by_name(const void *a, const void *b)
 {
     const struct wanted_lock *one = a, *other = b;
@@ -77,8 +84,6 @@ static dlock_status many_prepare(struct acquiring_many *m, dlock *const *locks, 
                                  .thread = owner_thread()};
     if (count == 0 || count > DLOCK_MANY_MAX)
         return fail(DLOCK_INVALID, "count is %zu; it must be 1 to %d", count, DLOCK_MANY_MAX);
-    for (size_t i = 0; i < count; i++)
-        holds[i] = NULL;
     dlock_status status = take_locks(m, locks);
     if (status == DLOCK_OK)
         status = struct_take(&m->want, sizeof m->want, want, "want");
@@ -188,6 +193,7 @@ dlock_status dlock_acquire_many(dlock *const *locks, size_t count, const struct 
     size_t unused;
     missing = missing != NULL ? missing : &unused;
     *missing = count;
+    no_holds(holds, count);
     if (!GIVEN(locks) || !GIVEN(holds))
         return DLOCK_INVALID;
     dlock_status status = many_prepare(&m, locks, count, want, holds);
@@ -280,6 +286,7 @@ dlock_status dlock_acquire_many_start(dlock *const *locks, size_t count,
     size_t unused;
     missing = missing != NULL ? missing : &unused;
     *missing = count;
+    no_holds(holds, count);
     if (!GIVEN(locks) || !GIVEN(holds) || !GIVEN(done))
         return DLOCK_INVALID;
     struct acquiring_many *m = malloc(sizeof *m);

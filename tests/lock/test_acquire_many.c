@@ -10,6 +10,8 @@
 #include "record.h"
 #include "waiter.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -370,11 +372,18 @@ static void what_is_not_valid_is_named(void **state)
     many_set_up(&many, "watchdog", with_a_thread, 0);
     dlock *locks[DLOCK_MANY_MAX + 1] = {many.locks[0], many.locks[1], NULL};
     dlock_hold *holds[DLOCK_MANY_MAX + 1];
+    dlock_hold *old = acquired(many.locks[2]);
     struct dlock_want none = {0}, want = {.size = sizeof want};
     size_t missing;
-    assert_status(dlock_acquire_many(NULL, 1, NULL, holds, NULL), INVALID);
+    holds[0] = holds[1] = old; /* of an earlier call */
+    assert_status(dlock_acquire_many(NULL, 2, NULL, holds, NULL), INVALID);
+    assert_null(holds[0]);
+    assert_null(holds[1]);
     assert_status(dlock_acquire_many(locks, 1, NULL, NULL, NULL), INVALID);
+    holds[0] = old;
     assert_status(dlock_acquire_many_start(locks, 1, NULL, holds, NULL, NULL, NULL), INVALID);
+    assert_null(holds[0]);
+    assert_status(dlock_release(old, NULL), OK);
     assert_status(dlock_acquire_many(locks, 0, NULL, holds, &missing), INVALID);
     assert_says(dlock_error(), "count is 0; it must be 1 to 64");
     assert_int_equal(missing, 0);
@@ -399,6 +408,153 @@ static void what_is_not_valid_is_named(void **state)
     assert_int_equal(dlock_remaining_many_ms(many.holds, 1), 0);
     assert_int_equal(dlock_remaining_many_ms(many.holds, 0), DLOCK_NEVER_EXPIRES);
     many_clear(&many);
+}
+
+/* ---- What runs out --------------------------------------------------------------------------- */
+
+static _Thread_local int callocs_left = INT_MAX, mallocs_left = INT_MAX; /* of this thread */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return callocs_left-- > 0 ? __real_calloc(count, size) : NULL;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return mallocs_left-- > 0 ? __real_malloc(size) : NULL;
+}
+
+/* There is none for the second lock, or for what it is started with. */
+static void no_memory_for_a_later_lock(void **state)
+{
+    static const int left[] = {1, 2, 3}; /* a hold for each; or also what a start needs */
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        many_set_up(&many, "watchdog", call, 0);
+        assert_status(call(&many, (struct dlock_want){0}), OK); /* the threads are there */
+        release_all(&many);
+        for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+            if (call == without_a_thread || (call == with_a_thread && left[i] != 1))
+                continue;
+            callocs_left = left[i];
+            dlock_status status = call(&many, (struct dlock_want){0});
+            callocs_left = INT_MAX;
+            assert_status(status, NO_MEMORY);
+            assert_int_equal(many.missing, call == in_own_loop && left[i] == 1 ? 1 : 2);
+            assert_none_held(&many);
+        }
+        many_clear(&many);
+    }
+}
+
+/* The releases of what was acquired cannot be started: they go on in the background. */
+static void no_memory_for_the_releases(void **state)
+{
+    (void)state;
+    dlock_client *other = new_client();
+    dlock *held = lock_of(other, "watchdog", "lock:{c}");
+    struct many many;
+    many_set_up(&many, "watchdog", in_own_loop, 0);
+    assert_status(in_own_loop(&many, (struct dlock_want){0}), OK);
+    release_all(&many);
+    dlock_hold *hold = acquired(held);
+    mallocs_left = 1; /* for the call itself */
+    dlock_status status = in_own_loop(&many, (struct dlock_want){0});
+    mallocs_left = INT_MAX;
+    assert_status(status, BUSY);
+    assert_int_equal(many.missing, 0);
+    assert_null(many.holds[1]);
+    eventually(server_integer(server, "EXISTS lock:{a} " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(held);
+    dlock_client_close(other);
+    many_clear(&many);
+}
+
+static void *acquire_more(void *arg)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    must(dlock_acquire(arg, &want, &hold) == DLOCK_OK);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    return NULL;
+}
+
+/* The client may have one waiter that was started. Another call is that one by the time that the
+ * second lock is to be asked for. */
+static void no_place_for_a_later_lock(void **state)
+{
+    (void)state;
+    struct ended ended = {0}, other = {0};
+    dlock_client *client =
+        client_of(server_url(server), (struct dlock_options){.waiters_max = 1, .own_loop = true});
+    dlock *locks[] = {lock_of(client, "watchdog", BEHIND), lock_of(client, "watchdog", "lock:{a}"),
+                      lock_of(client, "watchdog", "lock:{c}")};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    dlock_hold *holds[2], *one[1], *hold = acquired(locks[2]);
+    size_t missing;
+    assert_status(dlock_acquire_many_start(locks, 2, &want, holds, many_ended, &ended, &missing),
+                  OK);
+    struct pollfd ready = {.fd = dlock_fd(client), .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1); /* it has the first */
+    assert_status(dlock_acquire_many_start(&locks[2], 1, &want, one, many_ended, &other, &missing),
+                  OK);
+    eventually((dlock_process(client), atomic_load(&ended.over)));
+    assert_status(ended.status, LIMIT);
+    assert_int_equal(ended.missing, 0);
+    assert_null(holds[1]);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually((dlock_process(client), atomic_load(&other.over)));
+    assert_status(other.status, OK);
+    assert_status(dlock_release(one[0], NULL), OK);
+    for (size_t i = 0; i < 3; i++)
+        dlock_close(locks[i]);
+    dlock_client_close(client);
+}
+
+/* 64 locks of one client that may have one connection. Others wait for it, too. */
+static void the_most_locks_with_one_connection(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        dlock_client *client =
+            client_of(server_url(server), (struct dlock_options){.connections_max = 1});
+        dlock *locks[DLOCK_MANY_MAX];
+        dlock_hold *holds[DLOCK_MANY_MAX];
+        struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+        struct ended ended = {0};
+        for (int i = 0; i < DLOCK_MANY_MAX; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "lock:{%d}", (i * 37) % DLOCK_MANY_MAX);
+            locks[i] = lock_of(client, "watchdog", name);
+        }
+        pthread_t thread = thread_start(acquire_more, locks[5]);
+        if (call == with_a_thread) {
+            assert_status(dlock_acquire_many(locks, DLOCK_MANY_MAX, &want, holds, NULL), OK);
+        } else {
+            assert_status(dlock_acquire_many_start(locks, DLOCK_MANY_MAX, &want, holds, many_ended,
+                                                   &ended, NULL),
+                          OK);
+            eventually(atomic_load(&ended.over));
+            assert_status(ended.status, OK);
+        }
+        assert_true(dlock_remaining_many_ms(holds, DLOCK_MANY_MAX) > 0);
+        for (int i = 0; i < DLOCK_MANY_MAX; i++)
+            assert_status(dlock_release(holds[i], NULL), OK);
+        thread_wait(thread);
+        for (int i = 0; i < DLOCK_MANY_MAX; i++)
+            dlock_close(locks[i]);
+        dlock_client_close(client);
+    }
 }
 
 /* The first lock cannot be asked for without a thread, so the call is not started; if it is the
@@ -595,6 +751,10 @@ int main(void)
         cmocka_unit_test_setup(an_owner_nests_in_all, empty_server),
         cmocka_unit_test_setup(the_calling_thread_owns_all, empty_server),
         cmocka_unit_test_setup(what_is_not_valid_is_named, empty_server),
+        cmocka_unit_test_setup(no_memory_for_a_later_lock, empty_server),
+        cmocka_unit_test_setup(no_memory_for_the_releases, empty_server),
+        cmocka_unit_test_setup(no_place_for_a_later_lock, empty_server),
+        cmocka_unit_test_setup(the_most_locks_with_one_connection, empty_server),
         cmocka_unit_test_setup(a_rung_that_needs_a_thread, empty_server),
         cmocka_unit_test_setup(what_cannot_be_released_goes_on_in_the_background, empty_server),
         cmocka_unit_test_setup(a_server_that_hangs_keeps_no_lock_of_another, empty_server),
