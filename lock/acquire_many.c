@@ -17,7 +17,7 @@ struct wanted_lock {
     dlock *lock;
     size_t index; /* in the caller's arrays */
     dlock_hold *hold;
-    int64_t ends_ns; /* CLOCK_MONOTONIC: its release has ended by then */
+    int64_t released_ns; /* how long its release took */
 };
 
 struct acquiring_many {
@@ -171,17 +171,19 @@ static dlock_status many_conclude(const struct acquiring_many *m)
 
 /* ---- With a thread --------------------------------------------------------------------------- */
 
-/* The latest first; those of one client within one bound. What is not released by then goes on in
- * the background. */
+/* The latest first; those of one client take one bound together. What is not released by then goes
+ * on in the background. */
 static void many_release(struct acquiring_many *m)
 {
     for (size_t i = m->held; i-- > 0;) {
         struct wanted_lock *lock = &m->wanted[i];
-        lock->ends_ns = mono_deadline_ns(bound_ms(lock->lock->client));
+        const int64_t began_ns = mono_ns();
+        int64_t ends_ns = began_ns + bound_ms(lock->lock->client) * NS_PER_MS;
         for (size_t j = i + 1; j < m->held; j++)
             if (m->wanted[j].lock->client == lock->lock->client)
-                lock->ends_ns = min_ns(lock->ends_ns, m->wanted[j].ends_ns);
-        release_by(lock->hold, NULL, lock->ends_ns);
+                ends_ns -= m->wanted[j].released_ns;
+        release_by(lock->hold, NULL, ends_ns);
+        lock->released_ns = mono_ns() - began_ns;
     }
 }
 

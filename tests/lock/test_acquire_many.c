@@ -626,6 +626,19 @@ static void what_cannot_be_released_goes_on_in_the_background(void **state)
     many_clear(&many);
 }
 
+struct cancelled {
+    dlock **locks;
+    dlock_hold **holds;
+    const struct dlock_want *want;
+};
+
+static void *acquire_until_cancelled(void *arg)
+{
+    const struct cancelled *call = arg;
+    must(dlock_acquire_many(call->locks, 4, call->want, call->holds, NULL) == DLOCK_CANCELLED);
+    return NULL;
+}
+
 /* The other server hangs when its lock is to be released. That does not keep this one's lock. */
 static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
 {
@@ -655,6 +668,46 @@ static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
     for (size_t i = 0; i < 3; i++)
         dlock_close(locks[i]);
     dlock_close(held);
+    dlock_client_close(slow);
+    dlock_client_close(other);
+    dlock_client_close(client);
+    server_free(far);
+}
+
+/* The other server hangs for longer than this client's releases may take. Only their own time counts:
+ * the second of them is awaited, too. */
+static void a_server_that_hangs_takes_no_time_of_another(void **state)
+{
+    static const struct dlock_options brief = {.connect_timeout_ms = 200,
+                                               .command_timeout_ms = 100},
+                                      patient = {.connect_timeout_ms = 500,
+                                                 .command_timeout_ms = 500};
+    (void)state;
+    struct server *far = server_start(NULL);
+    dlock_client *client = client_of(server_url(server), brief), *other = new_client(),
+                 *slow = client_of(server_url(far), patient);
+    dlock *locks[] = {lock_of(client, "watchdog", "lock:{a}"), lock_of(slow, "watchdog", BEHIND),
+                      lock_of(client, "watchdog", "lock:{c}"),
+                      lock_of(client, "watchdog", "lock:{d}")};
+    dlock *held = lock_of(other, "watchdog", "lock:{d}");
+    dlock_hold *hold = acquired(held), *holds[4];
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    want.cancel = dlock_cancel_new();
+    struct cancelled call = {locks, holds, &want};
+    pthread_t thread = thread_start(acquire_until_cancelled, &call);
+    eventually(server_integer(server, "EXISTS lock:{a} lock:{c}") == 2);
+    server_pause(far);
+    dlock_cancel_now(want.cancel);
+    thread_wait(thread);
+    assert_int_equal(stats_of(client).released, 2);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a} lock:{c}"), 0);
+    server_resume(far);
+    eventually(server_integer(far, "EXISTS " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (size_t i = 0; i < 4; i++)
+        dlock_close(locks[i]);
+    dlock_close(held);
+    dlock_cancel_free(want.cancel);
     dlock_client_close(slow);
     dlock_client_close(other);
     dlock_client_close(client);
@@ -758,6 +811,7 @@ int main(void)
         cmocka_unit_test_setup(a_rung_that_needs_a_thread, empty_server),
         cmocka_unit_test_setup(what_cannot_be_released_goes_on_in_the_background, empty_server),
         cmocka_unit_test_setup(a_server_that_hangs_keeps_no_lock_of_another, empty_server),
+        cmocka_unit_test_setup(a_server_that_hangs_takes_no_time_of_another, empty_server),
         cmocka_unit_test_setup(callers_in_any_order_do_not_wait_in_a_circle, empty_server),
     };
     return cmocka_run_group_tests_name("acquire_many", tests, start_server, stop_server);

@@ -1012,6 +1012,11 @@ OF_SEVERAL = [
      "lock_acquire_many", "one_that_was_lost_meanwhile_leaves_none"),
     ("the reads come under the first of several locks", MANY, "    if (m->held + 1 < m->count)\n        want->reads",
      "    if (m->held > 0)\n        want->reads", "lock_acquire_many", "the_reads_come_under_all_locks"),
+    ("a call for several locks that is not valid leaves the holds as they were", MANY,
+     "    no_holds(holds, count);\n    if (!GIVEN(locks) || !GIVEN(holds))\n        return", "    if (!GIVEN(locks) || !GIVEN(holds))\n        return",
+     "lock_acquire_many", "what_is_not_valid_is_named"),
+    ("the releases of all clients share one bound", MANY, "if (m->wanted[j].lock->client == lock->lock->client)",
+     "if (m->wanted[j].lock->client != NULL)", "lock_acquire_many", "a_server_that_hangs_takes_no_time_of_another"),
 ]
 
 MUTANTS = OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
