@@ -16,7 +16,7 @@ bool is_many(const struct call *call)
 
 bool many_may_leave(const struct plan *plan, const struct call *part)
 {
-    bool was_slow = part->stalled_ns > plan->command_ms * NS_A_MS / 4;
+    bool was_slow = part->stalled_ns > plan->command_ms * NS_A_MS / 2;
     return part->what == WHAT_PART && part->status != DLOCK_OK && (!plan->calm || was_slow);
 }
 
@@ -39,33 +39,47 @@ static void check_sentence(struct world *world, const struct plan *plan, const s
                   number(world, call), call->process, quoted, call->error);
 }
 
-/* From when until when a call may have had the part's lock, or have kept others from it. */
-static bool meets(const struct call *other, const struct call *part)
+/* ---- Whose lock it was ----------------------------------------------------------------------- */
+
+/* Whether other may have had the lock of `call` during that call: from its begin to its release, or
+ * for ever. A single acquire that failed had nothing, except where waiters count or votes split. */
+static bool may_have(const struct plan *plan, const struct call *other, const struct call *call)
 {
     const struct call *first = other->what == WHAT_RELEASE ? other->of : other;
-    return other->lock == part->lock && other != part && first != part &&
-           first->begin_ns < part->end_ns && (other->end_ns == 0 || other->end_ns > part->begin_ns);
+    bool is_part = other->what == WHAT_PART;
+    bool acquires = is_part || other->what == WHAT_ACQUIRE || other->what == WHAT_START;
+    if (other->lock != call->lock || first == call || first->begin_ns >= call->end_ns ||
+        (!acquires && other->what != WHAT_RELEASE))
+        return false;
+    if (other->end_ns == 0 || other->thread == CHILDS_THREAD ||
+        strstr(other->error, "in the background") != NULL)
+        return true;
+    bool failed = acquires && !is_part && other->status != DLOCK_OK;
+    bool alone = !plan->rung->handoff && !plan->rung->shared && !plan->rung->quorum;
+    return other->end_ns > call->begin_ns && !(failed && alone);
 }
 
-/* A lock is missing because another call had it, or asked for it meanwhile. */
+#define WAIT_MS_LONG 100 /* so that an attempt was made */
+
+/* A lock is missing because another call has it. Else a call has left it behind. */
 static void check_missing(struct world *world, const struct plan *plan, const struct call *call)
 {
-    bool is_taken = call->status == DLOCK_BUSY || call->status == DLOCK_TIMED_OUT;
-    if (!plan->calm || !is_taken || call->stalled_ns > 0 || call->missing >= call->part_count)
+    bool is_taken = call->status == DLOCK_BUSY ||
+                    (call->status == DLOCK_TIMED_OUT && call->wait_ms >= WAIT_MS_LONG);
+    if (!plan->calm || plan->rung->flawed || !is_taken || call->stalled_ns > 0)
         return;
+    const struct call *missing = is_many(call) ? call->parts[call->missing] : call;
     for (size_t i = 0; i < check_call_count(world); i++)
-        if (meets(&world->calls[i], call->parts[call->missing]))
+        if (may_have(plan, &world->calls[i], missing))
             return;
-    violation(world, VIOLATION_MANY, "#%d of process %d misses %s, which nobody wanted: %s",
-              number(world, call), call->process, plan->names[call->parts[call->missing]->lock],
-              call->error);
+    violation(world, VIOLATION_MANY, "#%d of process %d misses %s, which nobody had: %s",
+              number(world, call), call->process, plan->names[missing->lock], call->error);
 }
 
 /* Nobody waits in a circle. A machine that is too slow is no circle. */
 static void check_cycle(struct world *world, const struct call *call)
 {
-    bool waited = call->status == DLOCK_TIMED_OUT && call->wait_ms == ORDERED_WAIT_MS &&
-                  call->what != WHAT_PART;
+    bool waited = call->status == DLOCK_TIMED_OUT && call->wait_ms == ORDERED_WAIT_MS;
     if (waited && call->stalled_ns < call->wait_ms * NS_A_MS / 4)
         violation(world, VIOLATION_CYCLE, "#%d of process %d: %s", number(world, call),
                   call->process, call->error);
@@ -75,12 +89,12 @@ void check_many(struct world *world, const struct plan *plan)
 {
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *call = &world->calls[i];
-        if (call->answers == 0)
+        if (call->answers == 0 || call->what == WHAT_PART || call->missing > call->part_count)
             continue;
-        if (is_many(call)) {
+        if (is_many(call))
             check_sentence(world, plan, call);
+        if (!is_many(call) || call->missing < call->part_count)
             check_missing(world, plan, call);
-        }
         if (plan->ordered)
             check_cycle(world, call);
     }

@@ -69,6 +69,8 @@ int plan_nodes(const struct plan *plan)
     return plan->sentinel ? NODES : plan->servers;
 }
 
+#define TTL_MS_LONG 3000
+
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
 static int between(uint64_t *random, int least, int most)
@@ -98,7 +100,7 @@ static void draw_clients(struct plan *plan, uint64_t *random)
     bool alike = chance(random, 70);
     int64_t ttl_ms = ONE_OF(random, 150, 250, 400, 600, 1000);
     for (int i = 0; i < PROCESSES_MAX; i++) {
-        plan->ttl_ms[i] = plan->long_ttl ? 3000
+        plan->ttl_ms[i] = plan->long_ttl ? TTL_MS_LONG
                           : alike        ? ttl_ms
                                          : ONE_OF(random, 150, 250, 400, 600, 1000);
         plan->own_loop[i] = chance(random, 40);
@@ -269,6 +271,15 @@ static void draw_group(struct plan *plan)
 
 /* ---- Several locks at once ------------------------------------------------------------------- */
 
+/* What a call leaves behind does not expire unnoticed. */
+static void draw_long_ttl(struct plan *plan)
+{
+    plan->long_ttl = true;
+    plan->brief = 0;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        plan->ttl_ms[i] = TTL_MS_LONG;
+}
+
 /* Nobody holds a lock while it waits for one whose name comes before. So nobody waits in a circle,
  * and nobody waits out its time. */
 static void draw_ordered(struct plan *plan, uint64_t *random)
@@ -295,6 +306,8 @@ static void draw_many(struct plan *plan, const struct choice *choice)
     plan->weights[OP_MANY_START] = (int)ONE_OF(&random, 0, 3, 10);
     if (chance(&random, 20))
         draw_ordered(plan, &random);
+    else if (plan->calm)
+        draw_long_ttl(plan);
 }
 
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)

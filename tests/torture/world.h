@@ -120,7 +120,7 @@ struct note {
     X(ANSWER, "a call had no answer, two answers or a wrong one")                                  \
     X(BOUND, "a call took longer than it may")                                                     \
     X(STUCK, "a lock without holder was not acquired")                                             \
-    X(MANY, "a call for several locks named the wrong one, or was wrong about their validity")     \
+    X(MANY, "a lock was missing that nobody had, or several locks were not answered as one")       \
     X(CYCLE, "a call waited out its time, though nobody waited for a lock before one it held")     \
     X(LEFT, "a lock was left behind, though every release returned OK")                            \
     X(KEY, "a foreign key was used, or a key of the library never expires")                        \
