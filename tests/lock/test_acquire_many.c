@@ -330,6 +330,72 @@ static void a_cancel_ends_it(void **state)
     }
 }
 
+static void *cancel_later(void *arg)
+{
+    eventually(server_integer(server, "EXISTS lock:{a} " BEHIND) == 2);
+    dlock_cancel_now(arg);
+    return NULL;
+}
+
+/* It waits for the last, and has the others. */
+static void a_cancel_ends_the_wait_for_a_later_lock(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_cancel *cancel = dlock_cancel_new();
+        dlock_client *other = new_client();
+        dlock *held = lock_of(other, "watchdog", "lock:{c}");
+        dlock_hold *hold = acquired(held);
+        many_set_up(&many, "watchdog", call, 0);
+        pthread_t thread = thread_start(cancel_later, cancel);
+        assert_status(
+            call(&many, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}),
+            CANCELLED);
+        thread_wait(thread);
+        assert_int_equal(many.missing, 0);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_none_held(&many);
+        dlock_cancel_free(cancel);
+        dlock_close(held);
+        dlock_client_close(other);
+        many_clear(&many);
+    }
+}
+
+/* `done` of one call starts the next. */
+struct chain {
+    struct many many;
+    _Atomic int over;
+};
+
+static void chain_next(void *arg, dlock_status status, size_t missing)
+{
+    struct chain *chain = arg;
+    struct many *many = &chain->many;
+    must(status == DLOCK_OK && missing == LOCKS);
+    for (size_t i = 0; i < LOCKS; i++)
+        must(dlock_release(many->holds[i], NULL) == DLOCK_OK);
+    if (atomic_fetch_add(&chain->over, 1) == 3)
+        return;
+    must(dlock_acquire_many_start(many->locks, LOCKS, NULL, many->holds, chain_next, chain, NULL) ==
+         DLOCK_OK);
+}
+
+static void one_is_started_from_done_of_another(void **state)
+{
+    (void)state;
+    struct chain chain = {0};
+    many_set_up(&chain.many, "fair", without_a_thread, 0);
+    assert_status(dlock_acquire_many_start(chain.many.locks, LOCKS, NULL, chain.many.holds,
+                                           chain_next, &chain, NULL),
+                  OK);
+    eventually(atomic_load(&chain.over) == 4);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a} " BEHIND " lock:{c}"), 0);
+    many_clear(&chain.many);
+}
+
 static void an_owner_nests_in_all(void **state)
 {
     (void)state;
@@ -801,6 +867,8 @@ int main(void)
         cmocka_unit_test_setup(one_that_was_lost_meanwhile_leaves_none, empty_server),
         cmocka_unit_test_setup(the_reads_come_under_all_locks, empty_server),
         cmocka_unit_test_setup(a_cancel_ends_it, empty_server),
+        cmocka_unit_test_setup(a_cancel_ends_the_wait_for_a_later_lock, empty_server),
+        cmocka_unit_test_setup(one_is_started_from_done_of_another, empty_server),
         cmocka_unit_test_setup(an_owner_nests_in_all, empty_server),
         cmocka_unit_test_setup(the_calling_thread_owns_all, empty_server),
         cmocka_unit_test_setup(what_is_not_valid_is_named, empty_server),

@@ -41,8 +41,17 @@ static void check_sentence(struct world *world, const struct plan *plan, const s
 
 /* ---- Whose lock it was ----------------------------------------------------------------------- */
 
+/* Whether the failed call for several locks never had this one: it came no further. */
+static bool came_not_so_far(const struct plan *plan, const struct call *part)
+{
+    const struct call *whole = part->of;
+    if (whole->missing >= whole->part_count)
+        return false;
+    return strcmp(plan->names[part->lock], plan->names[whole->parts[whole->missing]->lock]) >= 0;
+}
+
 /* Whether other may have had the lock of `call` during that call: from its begin to its release, or
- * for ever. A single acquire that failed had nothing, except where waiters count or votes split. */
+ * for ever. A call that failed had nothing, except where waiters count or votes split. */
 static bool may_have(const struct plan *plan, const struct call *other, const struct call *call)
 {
     const struct call *first = other->what == WHAT_RELEASE ? other->of : other;
@@ -54,7 +63,8 @@ static bool may_have(const struct plan *plan, const struct call *other, const st
     if (other->end_ns == 0 || other->thread == CHILDS_THREAD ||
         strstr(other->error, "in the background") != NULL)
         return true;
-    bool failed = acquires && !is_part && other->status != DLOCK_OK;
+    bool failed =
+        acquires && other->status != DLOCK_OK && (!is_part || came_not_so_far(plan, other));
     bool alone = !plan->rung->handoff && !plan->rung->shared && !plan->rung->quorum;
     return other->end_ns > call->begin_ns && !(failed && alone);
 }
