@@ -272,9 +272,10 @@ static void draw_group(struct plan *plan)
 /* ---- Several locks at once ------------------------------------------------------------------- */
 
 /* What a call leaves behind does not expire unnoticed. */
-static void draw_long_ttl(struct plan *plan)
+static void draw_calm(struct plan *plan)
 {
-    plan->long_ttl = true;
+    plan->calm = plan->long_ttl = true;
+    plan->fault_count = 0;
     plan->brief = 0;
     for (int i = 0; i < PROCESSES_MAX; i++)
         plan->ttl_ms[i] = TTL_MS_LONG;
@@ -304,10 +305,10 @@ static void draw_many(struct plan *plan, const struct choice *choice)
         plan->locks = between(&random, 2, LOCKS_MAX);
     plan->weights[OP_MANY] = (int)ONE_OF(&random, 3, 10, 30);
     plan->weights[OP_MANY_START] = (int)ONE_OF(&random, 0, 3, 10);
-    if (chance(&random, 20))
+    if (chance(&random, 15))
         draw_ordered(plan, &random);
-    else if (plan->calm)
-        draw_long_ttl(plan);
+    else if (plan->calm || chance(&random, 15))
+        draw_calm(plan);
 }
 
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
