@@ -740,8 +740,8 @@ static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
     server_free(far);
 }
 
-/* The other server hangs for longer than this client's releases may take. Only their own time counts:
- * the second of them is awaited, too. */
+/* The other server hangs for longer than this client's releases may take. Only their own time
+ * counts: the second of them is awaited, too. */
 static void a_server_that_hangs_takes_no_time_of_another(void **state)
 {
     static const struct dlock_options brief = {.connect_timeout_ms = 200,

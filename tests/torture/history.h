@@ -121,7 +121,8 @@ struct plan {
     enum planted planted;              /* a mistake that all processes make */
     bool calm;                         /* no faults, as a control */
     bool long_ttl;                     /* nothing expires: no fault lets a hold expire */
-    bool ordered; /* calm, all waits are long, and whoever holds locks waits only for later ones */
+    bool
+        ordered; /* calm, all waits are long, and a call that has locks waits only for later ones */
     bool asks_tokens;                     /* of REDLOCK: each acquire has want.token */
     int processes, threads, locks, calls; /* calls: per thread */
     int acquisitions;                     /* after so many of all threads they end; 0: no limit */
