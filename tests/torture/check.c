@@ -485,7 +485,7 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
 {
     int64_t calm_ns = atomic_load(&world->calm_ns);
     int64_t bound_ns = bound_ms(plan) * NS_A_MS;
-    int64_t releases_ns = is_many(call) && call->status != DLOCK_OK ? bound_ns : 0;
+    int64_t releases_ns = call->status != DLOCK_OK ? many_clients(call) * bound_ns : 0;
     if (call->what == WHAT_CLOSE)
         return call->begin_ns + bound_ns + plan->close_ms * NS_A_MS;
     if (!acquires(call))

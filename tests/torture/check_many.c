@@ -14,6 +14,14 @@ bool is_many(const struct call *call)
     return call->what == WHAT_MANY || call->what == WHAT_MANY_START;
 }
 
+int many_clients(const struct call *call)
+{
+    int count = is_many(call);
+    for (size_t i = 0; i < call->part_count && count == 1; i++)
+        count += call->parts[i]->client != call->parts[0]->client;
+    return count;
+}
+
 bool many_may_leave(const struct plan *plan, const struct call *part)
 {
     bool was_slow = part->stalled_ns > plan->command_ms * NS_A_MS / 2;

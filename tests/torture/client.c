@@ -111,16 +111,19 @@ static void hold_once(struct thread *thread, const struct member *member, const 
         leave(thread, hold, call, how->rides);
 }
 
-static void many_once(struct thread *thread, const struct how *how)
+/* other: a client whose locks are among them, and which is closed afterwards; or NULL. */
+static void many_once(struct thread *thread, const struct member *other, const struct how *how)
 {
     struct many many;
-    if (!many_acquire(thread, how, &many))
+    if (!many_acquire(thread, other, how, &many))
         return;
     size_t one = random_below(&thread->random, many.count);
     inside(thread, many.holds[one], many.call->parts[one]);
-    for (size_t i = 0; i < many.count; i++)
-        leave(thread, many.holds[(one + i) % many.count], many.call->parts[(one + i) % many.count],
-              how->rides);
+    for (size_t i = 0; i < many.count; i++) {
+        size_t at = (one + i) % many.count;
+        (other != NULL ? hold_release : leave)(thread, many.holds[at], many.call->parts[at],
+                                               how->rides);
+    }
 }
 
 static void stay(const struct thread *thread, dlock_hold *hold, struct call *call, int64_t ms)
@@ -154,7 +157,7 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
             how.owner_id = call->owner_id;
         }
         if (plan->weights[OP_MANY] > 0 && chance(random, 25))
-            many_once(thread, &how);
+            many_once(thread, NULL, &how);
         else
             hold_once(thread, &thread->self->main, &how);
         thread->depth--;
@@ -171,7 +174,10 @@ static void use_another_client(struct thread *thread)
     if (!member_open(thread->self, &member, false))
         return;
     thread->depth = 3; /* only the process's main client nests */
-    hold_once(thread, &member, &how);
+    if (thread->self->plan->weights[OP_MANY] > 0 && chance(&thread->random, 50))
+        many_once(thread, &member, &how);
+    else
+        hold_once(thread, &member, &how);
     thread->depth = 0;
     member_close(thread->self, &member);
 }
@@ -242,7 +248,7 @@ static void do_one(struct thread *thread)
         hold_start(thread, &how, chance(&thread->random, self->plan->kept * 2));
         break;
     case OP_MANY:
-        many_once(thread, &how);
+        many_once(thread, NULL, &how);
         break;
     case OP_MANY_START:
         many_start(thread, &how, chance(&thread->random, self->plan->kept * 2));

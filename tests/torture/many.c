@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 /* Records the call and its parts. A call has one lock now and then, otherwise two or more. */
-static void many_begin(struct thread *thread, enum what what, const struct how *how,
-                       struct many *many)
+static void many_begin(struct thread *thread, const struct member *other, enum what what,
+                       const struct how *how, struct many *many)
 {
     struct self *self = thread->self;
     uint64_t *random = &thread->random;
@@ -26,10 +26,11 @@ static void many_begin(struct thread *thread, enum what what, const struct how *
     if (locks > 1 && !chance(random, 10))
         many->count = 2 + random_below(random, (uint64_t)locks - 1);
     for (size_t i = 0; i < many->count; i++) {
+        const struct member *member = other != NULL && i % 2 == 0 ? other : &self->main;
         struct how one = *how;
         one.lock = numbers[i];
-        many->locks[i] = self->main.locks[one.lock];
-        many->call->parts[i] = acquire_begin(thread, &self->main, WHAT_PART, &one);
+        many->locks[i] = member->locks[one.lock];
+        many->call->parts[i] = acquire_begin(thread, member, WHAT_PART, &one);
         many->call->parts[i]->of = many->call;
     }
     many->call->part_count = many->count;
@@ -72,11 +73,12 @@ static void many_answered(struct self *self, const struct many *many, dlock_stat
         judge_validity(self, many);
 }
 
-bool many_acquire(struct thread *thread, const struct how *how, struct many *many)
+bool many_acquire(struct thread *thread, const struct member *other, const struct how *how,
+                  struct many *many)
 {
     struct self *self = thread->self;
     size_t missing;
-    many_begin(thread, WHAT_MANY, how, many);
+    many_begin(thread, other, WHAT_MANY, how, many);
     dlock_batch *reads = reads_new(how->rides);
     dlock_cancel *cancel = how->cancels ? cancel_offer(self, many->call) : NULL;
     struct dlock_want want = acquire_want(self, many->call, reads, cancel);
@@ -132,7 +134,7 @@ void many_start(struct thread *thread, const struct how *how, bool keep)
     struct started_many *started = calloc(1, sizeof *started);
     must(started != NULL);
     struct many *many = &started->many;
-    many_begin(thread, WHAT_MANY_START, how, many);
+    many_begin(thread, NULL, WHAT_MANY_START, how, many);
     many->call->has_done = true;
     started->self = self;
     started->reads = reads_new(how->rides);

@@ -15,8 +15,10 @@ struct many {
     dlock_hold *holds[LOCKS_MAX];
 };
 
-/* Asks for some locks of the process's main client; how->lock does not matter. */
-bool many_acquire(struct thread *thread, const struct how *how, struct many *many);
+/* Asks for some locks of the process's main client, and of another one, or NULL. how->lock does not
+ * matter. */
+bool many_acquire(struct thread *thread, const struct member *other, const struct how *how,
+                  struct many *many);
 /* The completion keeps the holds, or releases them. */
 void many_start(struct thread *thread, const struct how *how, bool keep);
 
