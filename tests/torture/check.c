@@ -315,6 +315,46 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
                   (double)(until_ns - from_ns) / 1e6);
 }
 
+/* The call had the part's lock at its end. So it got it after the latest other hold that ended
+ * before. */
+static int64_t acquired_after_ns(const struct world *world, const struct plan *plan,
+                                 const struct call *part)
+{
+    int64_t latest = part->begin_ns;
+    for (size_t i = 0; i < check_call_count(world) && part->first_true_ns != 0; i++) {
+        const struct call *other = &world->calls[i];
+        if (other != part && other->lock == part->lock && was_held(other) &&
+            exclude(plan, other, part) && other->last_true_ns < part->end_ns)
+            latest = most(latest, other->last_true_ns);
+    }
+    return latest;
+}
+
+/* A call that got all had all at one instant. That was after it got the last. A lock that another
+ * hold had from then to the call's end was lost before. */
+static void check_instant(struct world *world, const struct plan *plan, const struct call *call)
+{
+    int64_t from_ns = call->begin_ns;
+    if (!is_many(call) || call->end_ns == 0 || call->status != DLOCK_OK)
+        return;
+    for (size_t i = 0; i < call->part_count; i++) {
+        if (was_broken(world, call->parts[i], call->end_ns))
+            return;
+        from_ns = most(from_ns, acquired_after_ns(world, plan, call->parts[i]));
+    }
+    for (size_t i = 0; i < call->part_count; i++) {
+        const struct call *part = call->parts[i];
+        for (size_t j = 0; j < check_call_count(world) && part->first_true_ns == 0; j++) {
+            const struct call *other = &world->calls[j];
+            if (other->lock == part->lock && was_held(other) && exclude(plan, other, part) &&
+                other->first_true_ns != 0 && other->first_true_ns <= from_ns &&
+                other->last_true_ns >= call->end_ns)
+                violation(world, VIOLATION_MANY, "#%d of process %d never had %s with the others",
+                          number(world, call), call->process, plan->names[part->lock]);
+        }
+    }
+}
+
 /* Whether a's grant came before b's. Holds that exclude each other were granted in the order in
  * which they were valid. Otherwise a's call must have ended before b's began. Not if a loss came
  * between. */
@@ -623,5 +663,7 @@ void check_history(struct world *world, const struct plan *plan)
     }
     check_renewals(world, plan);
     check_pairs(world, plan);
+    for (size_t i = 0; i < check_call_count(world); i++)
+        check_instant(world, plan, &world->calls[i]);
     check_many(world, plan);
 }
