@@ -73,7 +73,8 @@ static bool may_have(const struct plan *plan, const struct call *other, const st
         return true;
     bool failed =
         acquires && other->status != DLOCK_OK && (!is_part || came_not_so_far(plan, other));
-    bool alone = !plan->rung->handoff && !plan->rung->shared && !plan->rung->quorum;
+    bool alone = !plan->rung->handoff && !plan->rung->shared && !plan->rung->quorum &&
+                 plan->engine == NULL; /* other engines keep waiters in a queue */
     return other->end_ns > call->begin_ns && !(failed && alone);
 }
 
