@@ -261,7 +261,7 @@ static bool catch_planted(const struct settings *settings, enum planted mistake)
         [PLANTED_MINORITY] = {VIOLATION_OVERLAP, "One vote fewer than a majority was enough"},
         [PLANTED_STAYS] = {VIOLATION_STUCK, "A client stayed with its first master"},
         [PLANTED_UNSORTED] = {VIOLATION_CYCLE, "Several locks were taken in the caller's order"},
-        [PLANTED_KEEPS] = {VIOLATION_STUCK, "A call for several locks kept one when it failed"}};
+        [PLANTED_KEEPS] = {VIOLATION_MANY, "A call for several locks kept one when it failed"}};
     struct settings one = *settings;
     one.choice.planted = mistake;
     one.until = mistakes[mistake].until;
