@@ -744,10 +744,10 @@ static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
  * counts: the second of them is awaited, too. */
 static void a_server_that_hangs_takes_no_time_of_another(void **state)
 {
-    static const struct dlock_options brief = {.connect_timeout_ms = 200,
-                                               .command_timeout_ms = 100},
-                                      patient = {.connect_timeout_ms = 500,
-                                                 .command_timeout_ms = 500};
+    static const struct dlock_options brief = {.connect_timeout_ms = 400,
+                                               .command_timeout_ms = 400},
+                                      patient = {.connect_timeout_ms = 400,
+                                                 .command_timeout_ms = 1500};
     (void)state;
     struct server *far = server_start(NULL);
     dlock_client *client = client_of(server_url(server), brief), *other = new_client(),
