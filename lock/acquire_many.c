@@ -17,7 +17,7 @@ struct wanted_lock {
     dlock *lock;
     size_t index; /* in the caller's arrays */
     dlock_hold *hold;
-    int64_t ends_ns; /* CLOCK_MONOTONIC: its release has ended by then */
+    int64_t released_ns; /* how long its release took */
 };
 
 struct acquiring_many {
@@ -39,6 +39,13 @@ struct acquiring_many {
 };
 
 /* ---- Beginning ------------------------------------------------------------------------------- */
+
+/* Before all else: a caller that looks at them after any failure finds none. */
+static void no_holds(dlock_hold **holds, size_t count)
+{
+    for (size_t i = 0; holds != NULL && count <= DLOCK_MANY_MAX && i < count; i++)
+        holds[i] = NULL;
+}
 
 static int by_name(const void *a, const void *b)
 {
@@ -77,8 +84,6 @@ static dlock_status many_prepare(struct acquiring_many *m, dlock *const *locks, 
                                  .thread = owner_thread()};
     if (count == 0 || count > DLOCK_MANY_MAX)
         return fail(DLOCK_INVALID, "count is %zu; it must be 1 to %d", count, DLOCK_MANY_MAX);
-    for (size_t i = 0; i < count; i++)
-        holds[i] = NULL;
     dlock_status status = take_locks(m, locks);
     if (status == DLOCK_OK)
         status = struct_take(&m->want, sizeof m->want, want, "want");
@@ -166,17 +171,19 @@ static dlock_status many_conclude(const struct acquiring_many *m)
 
 /* ---- With a thread --------------------------------------------------------------------------- */
 
-/* The latest first; those of one client within one bound. What is not released by then goes on in
- * the background. */
+/* The latest first; those of one client take one bound together. What is not released by then goes
+ * on in the background. */
 static void many_release(struct acquiring_many *m)
 {
     for (size_t i = m->held; i-- > 0;) {
         struct wanted_lock *lock = &m->wanted[i];
-        lock->ends_ns = mono_deadline_ns(bound_ms(lock->lock->client));
+        const int64_t began_ns = mono_ns();
+        int64_t ends_ns = began_ns + bound_ms(lock->lock->client) * NS_PER_MS;
         for (size_t j = i + 1; j < m->held; j++)
             if (m->wanted[j].lock->client == lock->lock->client)
-                lock->ends_ns = min_ns(lock->ends_ns, m->wanted[j].ends_ns);
-        release_by(lock->hold, NULL, lock->ends_ns);
+                ends_ns -= m->wanted[j].released_ns;
+        release_by(lock->hold, NULL, ends_ns);
+        lock->released_ns = mono_ns() - began_ns;
     }
 }
 
@@ -188,6 +195,7 @@ dlock_status dlock_acquire_many(dlock *const *locks, size_t count, const struct 
     size_t unused;
     missing = missing != NULL ? missing : &unused;
     *missing = count;
+    no_holds(holds, count);
     if (!GIVEN(locks) || !GIVEN(holds))
         return DLOCK_INVALID;
     dlock_status status = many_prepare(&m, locks, count, want, holds);
@@ -280,6 +288,7 @@ dlock_status dlock_acquire_many_start(dlock *const *locks, size_t count,
     size_t unused;
     missing = missing != NULL ? missing : &unused;
     *missing = count;
+    no_holds(holds, count);
     if (!GIVEN(locks) || !GIVEN(holds) || !GIVEN(done))
         return DLOCK_INVALID;
     struct acquiring_many *m = malloc(sizeof *m);

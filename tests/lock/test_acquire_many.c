@@ -10,6 +10,8 @@
 #include "record.h"
 #include "waiter.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -328,6 +330,72 @@ static void a_cancel_ends_it(void **state)
     }
 }
 
+static void *cancel_later(void *arg)
+{
+    eventually(server_integer(server, "EXISTS lock:{a} " BEHIND) == 2);
+    dlock_cancel_now(arg);
+    return NULL;
+}
+
+/* It waits for the last, and has the others. */
+static void a_cancel_ends_the_wait_for_a_later_lock(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_cancel *cancel = dlock_cancel_new();
+        dlock_client *other = new_client();
+        dlock *held = lock_of(other, "watchdog", "lock:{c}");
+        dlock_hold *hold = acquired(held);
+        many_set_up(&many, "watchdog", call, 0);
+        pthread_t thread = thread_start(cancel_later, cancel);
+        assert_status(
+            call(&many, (struct dlock_want){.wait_ms = DLOCK_WAIT_FOREVER, .cancel = cancel}),
+            CANCELLED);
+        thread_wait(thread);
+        assert_int_equal(many.missing, 0);
+        assert_status(dlock_release(hold, NULL), OK);
+        assert_none_held(&many);
+        dlock_cancel_free(cancel);
+        dlock_close(held);
+        dlock_client_close(other);
+        many_clear(&many);
+    }
+}
+
+/* `done` of one call starts the next. */
+struct chain {
+    struct many many;
+    _Atomic int over;
+};
+
+static void chain_next(void *arg, dlock_status status, size_t missing)
+{
+    struct chain *chain = arg;
+    struct many *many = &chain->many;
+    must(status == DLOCK_OK && missing == LOCKS);
+    for (size_t i = 0; i < LOCKS; i++)
+        must(dlock_release(many->holds[i], NULL) == DLOCK_OK);
+    if (atomic_fetch_add(&chain->over, 1) == 3)
+        return;
+    must(dlock_acquire_many_start(many->locks, LOCKS, NULL, many->holds, chain_next, chain, NULL) ==
+         DLOCK_OK);
+}
+
+static void one_is_started_from_done_of_another(void **state)
+{
+    (void)state;
+    struct chain chain = {0};
+    many_set_up(&chain.many, "fair", without_a_thread, 0);
+    assert_status(dlock_acquire_many_start(chain.many.locks, LOCKS, NULL, chain.many.holds,
+                                           chain_next, &chain, NULL),
+                  OK);
+    eventually(atomic_load(&chain.over) == 4);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a} " BEHIND " lock:{c}"), 0);
+    many_clear(&chain.many);
+}
+
 static void an_owner_nests_in_all(void **state)
 {
     (void)state;
@@ -370,11 +438,18 @@ static void what_is_not_valid_is_named(void **state)
     many_set_up(&many, "watchdog", with_a_thread, 0);
     dlock *locks[DLOCK_MANY_MAX + 1] = {many.locks[0], many.locks[1], NULL};
     dlock_hold *holds[DLOCK_MANY_MAX + 1];
+    dlock_hold *old = acquired(many.locks[2]);
     struct dlock_want none = {0}, want = {.size = sizeof want};
     size_t missing;
-    assert_status(dlock_acquire_many(NULL, 1, NULL, holds, NULL), INVALID);
+    holds[0] = holds[1] = old; /* of an earlier call */
+    assert_status(dlock_acquire_many(NULL, 2, NULL, holds, NULL), INVALID);
+    assert_null(holds[0]);
+    assert_null(holds[1]);
     assert_status(dlock_acquire_many(locks, 1, NULL, NULL, NULL), INVALID);
+    holds[0] = old;
     assert_status(dlock_acquire_many_start(locks, 1, NULL, holds, NULL, NULL, NULL), INVALID);
+    assert_null(holds[0]);
+    assert_status(dlock_release(old, NULL), OK);
     assert_status(dlock_acquire_many(locks, 0, NULL, holds, &missing), INVALID);
     assert_says(dlock_error(), "count is 0; it must be 1 to 64");
     assert_int_equal(missing, 0);
@@ -399,6 +474,153 @@ static void what_is_not_valid_is_named(void **state)
     assert_int_equal(dlock_remaining_many_ms(many.holds, 1), 0);
     assert_int_equal(dlock_remaining_many_ms(many.holds, 0), DLOCK_NEVER_EXPIRES);
     many_clear(&many);
+}
+
+/* ---- What runs out --------------------------------------------------------------------------- */
+
+static _Thread_local int callocs_left = INT_MAX, mallocs_left = INT_MAX; /* of this thread */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return callocs_left-- > 0 ? __real_calloc(count, size) : NULL;
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return mallocs_left-- > 0 ? __real_malloc(size) : NULL;
+}
+
+/* There is none for the second lock, or for what it is started with. */
+static void no_memory_for_a_later_lock(void **state)
+{
+    static const int left[] = {1, 2, 3}; /* a hold for each; or also what a start needs */
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        many_set_up(&many, "watchdog", call, 0);
+        assert_status(call(&many, (struct dlock_want){0}), OK); /* the threads are there */
+        release_all(&many);
+        for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+            if (call == without_a_thread || (call == with_a_thread && left[i] != 1))
+                continue;
+            callocs_left = left[i];
+            dlock_status status = call(&many, (struct dlock_want){0});
+            callocs_left = INT_MAX;
+            assert_status(status, NO_MEMORY);
+            assert_int_equal(many.missing, call == in_own_loop && left[i] == 1 ? 1 : 2);
+            assert_none_held(&many);
+        }
+        many_clear(&many);
+    }
+}
+
+/* The releases of what was acquired cannot be started: they go on in the background. */
+static void no_memory_for_the_releases(void **state)
+{
+    (void)state;
+    dlock_client *other = new_client();
+    dlock *held = lock_of(other, "watchdog", "lock:{c}");
+    struct many many;
+    many_set_up(&many, "watchdog", in_own_loop, 0);
+    assert_status(in_own_loop(&many, (struct dlock_want){0}), OK);
+    release_all(&many);
+    dlock_hold *hold = acquired(held);
+    mallocs_left = 1; /* for the call itself */
+    dlock_status status = in_own_loop(&many, (struct dlock_want){0});
+    mallocs_left = INT_MAX;
+    assert_status(status, BUSY);
+    assert_int_equal(many.missing, 0);
+    assert_null(many.holds[1]);
+    eventually(server_integer(server, "EXISTS lock:{a} " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    dlock_close(held);
+    dlock_client_close(other);
+    many_clear(&many);
+}
+
+static void *acquire_more(void *arg)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    must(dlock_acquire(arg, &want, &hold) == DLOCK_OK);
+    must(dlock_release(hold, NULL) == DLOCK_OK);
+    return NULL;
+}
+
+/* The client may have one waiter that was started. Another call is that one by the time that the
+ * second lock is to be asked for. */
+static void no_place_for_a_later_lock(void **state)
+{
+    (void)state;
+    struct ended ended = {0}, other = {0};
+    dlock_client *client =
+        client_of(server_url(server), (struct dlock_options){.waiters_max = 1, .own_loop = true});
+    dlock *locks[] = {lock_of(client, "watchdog", BEHIND), lock_of(client, "watchdog", "lock:{a}"),
+                      lock_of(client, "watchdog", "lock:{c}")};
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    dlock_hold *holds[2], *one[1], *hold = acquired(locks[2]);
+    size_t missing;
+    assert_status(dlock_acquire_many_start(locks, 2, &want, holds, many_ended, &ended, &missing),
+                  OK);
+    struct pollfd ready = {.fd = dlock_fd(client), .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1); /* it has the first */
+    assert_status(dlock_acquire_many_start(&locks[2], 1, &want, one, many_ended, &other, &missing),
+                  OK);
+    eventually((dlock_process(client), atomic_load(&ended.over)));
+    assert_status(ended.status, LIMIT);
+    assert_int_equal(ended.missing, 0);
+    assert_null(holds[1]);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    eventually((dlock_process(client), atomic_load(&other.over)));
+    assert_status(other.status, OK);
+    assert_status(dlock_release(one[0], NULL), OK);
+    for (size_t i = 0; i < 3; i++)
+        dlock_close(locks[i]);
+    dlock_client_close(client);
+}
+
+/* 64 locks of one client that may have one connection. Others wait for it, too. */
+static void the_most_locks_with_one_connection(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        dlock_client *client =
+            client_of(server_url(server), (struct dlock_options){.connections_max = 1});
+        dlock *locks[DLOCK_MANY_MAX];
+        dlock_hold *holds[DLOCK_MANY_MAX];
+        struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+        struct ended ended = {0};
+        for (int i = 0; i < DLOCK_MANY_MAX; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "lock:{%d}", (i * 37) % DLOCK_MANY_MAX);
+            locks[i] = lock_of(client, "watchdog", name);
+        }
+        pthread_t thread = thread_start(acquire_more, locks[5]);
+        if (call == with_a_thread) {
+            assert_status(dlock_acquire_many(locks, DLOCK_MANY_MAX, &want, holds, NULL), OK);
+        } else {
+            assert_status(dlock_acquire_many_start(locks, DLOCK_MANY_MAX, &want, holds, many_ended,
+                                                   &ended, NULL),
+                          OK);
+            eventually(atomic_load(&ended.over));
+            assert_status(ended.status, OK);
+        }
+        assert_true(dlock_remaining_many_ms(holds, DLOCK_MANY_MAX) > 0);
+        for (int i = 0; i < DLOCK_MANY_MAX; i++)
+            assert_status(dlock_release(holds[i], NULL), OK);
+        thread_wait(thread);
+        for (int i = 0; i < DLOCK_MANY_MAX; i++)
+            dlock_close(locks[i]);
+        dlock_client_close(client);
+    }
 }
 
 /* The first lock cannot be asked for without a thread, so the call is not started; if it is the
@@ -470,6 +692,19 @@ static void what_cannot_be_released_goes_on_in_the_background(void **state)
     many_clear(&many);
 }
 
+struct cancelled {
+    dlock **locks;
+    dlock_hold **holds;
+    const struct dlock_want *want;
+};
+
+static void *acquire_until_cancelled(void *arg)
+{
+    const struct cancelled *call = arg;
+    must(dlock_acquire_many(call->locks, 4, call->want, call->holds, NULL) == DLOCK_CANCELLED);
+    return NULL;
+}
+
 /* The other server hangs when its lock is to be released. That does not keep this one's lock. */
 static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
 {
@@ -499,6 +734,46 @@ static void a_server_that_hangs_keeps_no_lock_of_another(void **state)
     for (size_t i = 0; i < 3; i++)
         dlock_close(locks[i]);
     dlock_close(held);
+    dlock_client_close(slow);
+    dlock_client_close(other);
+    dlock_client_close(client);
+    server_free(far);
+}
+
+/* The other server hangs for longer than this client's releases may take. Only their own time
+ * counts: the second of them is awaited, too. */
+static void a_server_that_hangs_takes_no_time_of_another(void **state)
+{
+    static const struct dlock_options brief = {.connect_timeout_ms = 400,
+                                               .command_timeout_ms = 400},
+                                      patient = {.connect_timeout_ms = 400,
+                                                 .command_timeout_ms = 1500};
+    (void)state;
+    struct server *far = server_start(NULL);
+    dlock_client *client = client_of(server_url(server), brief), *other = new_client(),
+                 *slow = client_of(server_url(far), patient);
+    dlock *locks[] = {lock_of(client, "watchdog", "lock:{a}"), lock_of(slow, "watchdog", BEHIND),
+                      lock_of(client, "watchdog", "lock:{c}"),
+                      lock_of(client, "watchdog", "lock:{d}")};
+    dlock *held = lock_of(other, "watchdog", "lock:{d}");
+    dlock_hold *hold = acquired(held), *holds[4];
+    struct dlock_want want = {.size = sizeof want, .wait_ms = PATIENCE_MS};
+    want.cancel = dlock_cancel_new();
+    struct cancelled call = {locks, holds, &want};
+    pthread_t thread = thread_start(acquire_until_cancelled, &call);
+    eventually(server_integer(server, "EXISTS lock:{a} lock:{c}") == 2);
+    server_pause(far);
+    dlock_cancel_now(want.cancel);
+    thread_wait(thread);
+    assert_int_equal(stats_of(client).released, 2);
+    assert_int_equal(server_integer(server, "EXISTS lock:{a} lock:{c}"), 0);
+    server_resume(far);
+    eventually(server_integer(far, "EXISTS " BEHIND) == 0);
+    assert_status(dlock_release(hold, NULL), OK);
+    for (size_t i = 0; i < 4; i++)
+        dlock_close(locks[i]);
+    dlock_close(held);
+    dlock_cancel_free(want.cancel);
     dlock_client_close(slow);
     dlock_client_close(other);
     dlock_client_close(client);
@@ -592,12 +867,19 @@ int main(void)
         cmocka_unit_test_setup(one_that_was_lost_meanwhile_leaves_none, empty_server),
         cmocka_unit_test_setup(the_reads_come_under_all_locks, empty_server),
         cmocka_unit_test_setup(a_cancel_ends_it, empty_server),
+        cmocka_unit_test_setup(a_cancel_ends_the_wait_for_a_later_lock, empty_server),
+        cmocka_unit_test_setup(one_is_started_from_done_of_another, empty_server),
         cmocka_unit_test_setup(an_owner_nests_in_all, empty_server),
         cmocka_unit_test_setup(the_calling_thread_owns_all, empty_server),
         cmocka_unit_test_setup(what_is_not_valid_is_named, empty_server),
+        cmocka_unit_test_setup(no_memory_for_a_later_lock, empty_server),
+        cmocka_unit_test_setup(no_memory_for_the_releases, empty_server),
+        cmocka_unit_test_setup(no_place_for_a_later_lock, empty_server),
+        cmocka_unit_test_setup(the_most_locks_with_one_connection, empty_server),
         cmocka_unit_test_setup(a_rung_that_needs_a_thread, empty_server),
         cmocka_unit_test_setup(what_cannot_be_released_goes_on_in_the_background, empty_server),
         cmocka_unit_test_setup(a_server_that_hangs_keeps_no_lock_of_another, empty_server),
+        cmocka_unit_test_setup(a_server_that_hangs_takes_no_time_of_another, empty_server),
         cmocka_unit_test_setup(callers_in_any_order_do_not_wait_in_a_circle, empty_server),
     };
     return cmocka_run_group_tests_name("acquire_many", tests, start_server, stop_server);

@@ -1015,6 +1015,14 @@ OF_SEVERAL = [
      "lock_acquire_many", "one_that_was_lost_meanwhile_leaves_none"),
     ("the reads come under the first of several locks", MANY, "    if (m->held + 1 < m->count)\n        want->reads",
      "    if (m->held > 0)\n        want->reads", "lock_acquire_many", "the_reads_come_under_all_locks"),
+    ("a call for several locks that is not valid leaves the holds as they were", MANY,
+     "    no_holds(holds, count);\n    if (!GIVEN(locks) || !GIVEN(holds))\n        return", "    if (!GIVEN(locks) || !GIVEN(holds))\n        return",
+     "lock_acquire_many", "what_is_not_valid_is_named"),
+    ("a call for several locks listens to its cancel only for the first", MANY,
+     "    if (m->held == 0)\n        return true;", "    if (m->held == 0)\n        return true;\n    want->cancel = NULL;",
+     "lock_acquire_many", "a_cancel_ends_the_wait_for_a_later_lock"),
+    ("the releases of all clients share one bound", MANY, "if (m->wanted[j].lock->client == lock->lock->client)",
+     "if (m->wanted[j].lock->client != NULL)", "lock_acquire_many", "a_server_that_hangs_takes_no_time_of_another"),
 ]
 
 OF_ADMISSION = [

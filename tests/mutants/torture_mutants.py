@@ -80,4 +80,16 @@ MUTANTS = [
          "    elseif owner == me then")], "fair"),
     ("the list of an owner's holds gets no time to live", [
         ("lock/lua/read_write.lua", "    keep(holds, ttl)\n", "")], "read_write"),
+
+    ("a started call for several locks that fails does not release the first", [
+        ("lock/acquire_many.c", "    m->releasing = 1;\n    for (size_t i = m->held; i-- > 0;) {",
+         "    m->releasing = 1;\n    for (size_t i = m->held; i-- > 1;) {")], "watchdog"),
+    ("a hold that was lost meanwhile counts as one of several", [
+        ("lock/acquire_many.c", "if (!dlock_valid(m->", "if (m->held == 0 && !dlock_valid(m->")], "owner_lua"),
+    ("a call for several locks names the missing one as if they were sorted", [
+        ("lock/acquire_many.c", "    m->missing = lock->index;\n    snprintf",
+         "    m->missing = (size_t)(lock - m->wanted);\n    snprintf")], "notify"),
+    ("a call for several locks that fails does not release the first", [
+        ("lock/acquire_many.c", "    for (size_t i = m->held; i-- > 0;) {\n        struct wanted_lock",
+         "    for (size_t i = m->held; i-- > 1;) {\n        struct wanted_lock")], "owner_lua"),
 ]

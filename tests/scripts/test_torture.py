@@ -28,6 +28,7 @@ def test_a_rung_whose_client_cannot_be_built(tmp_path):
     (["--servers", 3, "--rung", "etcd"], '--servers needs --rung redlock, and --rung is "etcd": leave one of the two out'),
     (["--servers", 3, "--sentinel"], "--sentinel needs rungs of one server, and redlock has several: leave --sentinel out"),
     (["--rung", "etcd", "--flawed"], "with --rung etcd only these are allowed: --minutes, --histories"),
+    (["--rung", "zookeeper", "--many"], "with --rung zookeeper only these are allowed: --minutes, --histories"),
     (["--repeat", 7], "--repeat needs --rung or --servers, to know which history to play"),
 ])
 def test_options_that_do_not_fit_together(words, says):

@@ -17,6 +17,16 @@
 
 /* ---- Clients --------------------------------------------------------------------------------- */
 
+/* The acquisition of an event: of a call for several locks the part that the event names. */
+static struct call *call_of(const struct self *self, const struct dlock_event *event)
+{
+    struct call *call = event->user;
+    for (size_t i = 0; call != NULL && i < call->part_count; i++)
+        if (strcmp(self->plan->names[call->parts[i]->lock], event->name) == 0)
+            return call->parts[i];
+    return call;
+}
+
 static void on_event(void *arg, const struct dlock_event *event)
 {
     struct self *self = arg;
@@ -24,7 +34,8 @@ static void on_event(void *arg, const struct dlock_event *event)
                                            [DLOCK_EVENT_RENEWAL_FAILED] = NOTE_RENEWAL_FAILED,
                                            [DLOCK_EVENT_LOST] = NOTE_LOST};
     if ((size_t)event->kind < sizeof kinds / sizeof kinds[0])
-        note(self->world, kinds[event->kind], self->process, event->user, "%s", event->reason);
+        note(self->world, kinds[event->kind], self->process, call_of(self, event), "%s",
+             event->reason);
 }
 
 static void on_point(void *arg, const char *rung, const char *point)
@@ -103,7 +114,7 @@ void member_close(struct self *self, struct member *member)
 /* ---- Cancels --------------------------------------------------------------------------------- */
 
 /* Three of four calls share the cancel of another call, unless it was used already. */
-static dlock_cancel *cancel_offer(struct self *self, struct call *call)
+dlock_cancel *cancel_offer(struct self *self, struct call *call)
 {
     static const struct cancelling nobody;
     struct cancelling *place = NULL;
@@ -125,7 +136,7 @@ static dlock_cancel *cancel_offer(struct self *self, struct call *call)
     return cancel;
 }
 
-static void cancel_withdraw(struct self *self, dlock_cancel *cancel, const struct call *call)
+void cancel_withdraw(struct self *self, dlock_cancel *cancel, const struct call *call)
 {
     bool shared = false;
     if (cancel == NULL)
@@ -162,7 +173,7 @@ void cancel_one(struct self *self, uint64_t *random)
 
 /* ---- Acquire and release --------------------------------------------------------------------- */
 
-static dlock_batch *reads_new(bool rides)
+dlock_batch *reads_new(bool rides)
 {
     static const char *const read[] = {"GET", "app:sold"};
     dlock_batch *reads = rides ? dlock_batch_new() : NULL;
@@ -171,8 +182,8 @@ static dlock_batch *reads_new(bool rides)
     return reads;
 }
 
-static struct call *begin(struct thread *thread, const struct member *member, enum what what,
-                          const struct how *how)
+struct call *acquire_begin(struct thread *thread, const struct member *member, enum what what,
+                           const struct how *how)
 {
     struct self *self = thread->self;
     struct call *call = call_begin(self->world, what, self->process, thread->number, how->lock);
@@ -187,8 +198,8 @@ static struct call *begin(struct thread *thread, const struct member *member, en
     return call;
 }
 
-static struct dlock_want want_of(const struct self *self, struct call *call, dlock_batch *reads,
-                                 dlock_cancel *cancel)
+struct dlock_want acquire_want(const struct self *self, struct call *call, dlock_batch *reads,
+                               dlock_cancel *cancel)
 {
     return (struct dlock_want){.size = sizeof(struct dlock_want),
                                .token = self->plan->asks_tokens,
@@ -202,7 +213,7 @@ static struct dlock_want want_of(const struct self *self, struct call *call, dlo
                                .ttl_ms = call->own_ttl ? call->ttl_ms : 0};
 }
 
-static void answered(struct self *self, struct call *call, dlock_status status, dlock_hold *hold)
+void acquire_answered(struct self *self, struct call *call, dlock_status status, dlock_hold *hold)
 {
     if (status == DLOCK_OK) {
         call->token = dlock_token(hold);
@@ -223,17 +234,17 @@ dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlo
                          const struct how *how, struct call **made)
 {
     struct self *self = thread->self;
-    struct call *call = begin(thread, member, WHAT_ACQUIRE, how);
+    struct call *call = acquire_begin(thread, member, WHAT_ACQUIRE, how);
     dlock_batch *reads = reads_new(how->rides);
     dlock_cancel *cancel = how->cancels ? cancel_offer(self, call) : NULL;
-    struct dlock_want want = want_of(self, call, reads, cancel);
+    struct dlock_want want = acquire_want(self, call, reads, cancel);
     dlock_hold *hold = NULL;
     if (how->wait_ms < 0)
         atomic_fetch_sub(&self->shared->busy, 1);
     dlock_status status = dlock_acquire(lock, &want, &hold);
     if (how->wait_ms < 0)
         atomic_fetch_add(&self->shared->busy, 1);
-    answered(self, call, status, hold);
+    acquire_answered(self, call, status, hold);
     cancel_withdraw(self, cancel, call);
     dlock_batch_free(reads);
     *made = call;
@@ -347,7 +358,7 @@ static void done(void *arg, dlock_status status, dlock_hold *hold)
     struct self *self = started->self;
     struct call *call = started->call;
     struct thread here = {.self = self, .number = THREADS_MAX};
-    answered(self, call, status, hold);
+    acquire_answered(self, call, status, hold);
     cancel_withdraw(self, started->cancel, call);
     dlock_batch_free(started->reads);
     if (status == DLOCK_OK && (!started->keep || !hold_keep(self, hold, call)))
@@ -362,7 +373,7 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
     struct self *self = thread->self;
     struct started *started = calloc(1, sizeof *started);
     must(started != NULL);
-    struct call *call = begin(thread, &self->main, WHAT_START, how);
+    struct call *call = acquire_begin(thread, &self->main, WHAT_START, how);
     call->has_done = true;
     *started = (struct started){.self = self,
                                 .call = call,
@@ -371,7 +382,7 @@ void hold_start(struct thread *thread, const struct how *how, bool keep)
                                 .keep = keep,
                                 .rides = how->rides,
                                 .starts = chance(&thread->random, self->plan->releases_started)};
-    struct dlock_want want = want_of(self, call, started->reads, started->cancel);
+    struct dlock_want want = acquire_want(self, call, started->reads, started->cancel);
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_acquire_start(self->main.locks[how->lock], &want, done, started);
     if (status == DLOCK_OK)

@@ -4,6 +4,7 @@
  */
 #include "check.h"
 
+#include "check_many.h"
 #include "contract.h"
 
 #include <stdlib.h>
@@ -22,12 +23,18 @@ static int64_t most(int64_t a, int64_t b)
 
 static bool acquires(const struct call *call)
 {
-    return call->what == WHAT_ACQUIRE || call->what == WHAT_START;
+    return call->what == WHAT_ACQUIRE || call->what == WHAT_START || is_many(call);
+}
+
+/* Whether it is about one lock that was to be acquired. */
+static bool acquires_one(const struct call *call)
+{
+    return call->what == WHAT_PART || (acquires(call) && !is_many(call));
 }
 
 static bool was_held(const struct call *call)
 {
-    return acquires(call) && call->end_ns != 0 && call->status == DLOCK_OK;
+    return acquires_one(call) && call->end_ns != 0 && call->status == DLOCK_OK;
 }
 
 size_t check_call_count(const struct world *world)
@@ -215,6 +222,22 @@ static void check_cut(struct world *world, const struct plan *plan, const struct
                   number(world, hold), hold->process, (double)(hold->until_ns - over_ns) / 1e6);
 }
 
+/* A call for several locks may say that one was lost only after a break, after a loss of data, or
+ * when that one's time may be over. It had it at its begin at the earliest. Not judged: owners that
+ * nest in older holds, and rungs and engines whose holds share an older time. */
+static void check_lost_meanwhile(struct world *world, const struct plan *plan,
+                                 const struct call *call)
+{
+    if (!is_many(call) || call->end_ns == 0 || call->status != DLOCK_LOST || call->owner_id != 0 ||
+        call->missing >= call->part_count || is_handed_on(plan) || plan->engine != NULL)
+        return;
+    int64_t until_ns = call->begin_ns + (call->ttl_ms * 99 / 100 - 3) * NS_A_MS;
+    if (call->end_ns < until_ns && !was_broken(world, call->parts[call->missing], call->end_ns))
+        violation(world, VIOLATION_CUT, "#%d of process %d lost a lock after %.1f ms: %s",
+                  number(world, call), call->process, (double)(call->end_ns - call->begin_ns) / 1e6,
+                  call->error);
+}
+
 /* The last event of the hold before its loss, or of another hold of its owner. Of the holds that
  * share a key, only one gets events. NULL if there is none. */
 static const struct note *told_before(const struct world *world, const struct plan *plan,
@@ -290,6 +313,46 @@ static void check_overlap(struct world *world, const struct plan *plan, const st
                   "%s: #%d of process %d and #%d of process %d were both valid for %.1f ms",
                   plan->names[a->lock], number(world, a), a->process, number(world, b), b->process,
                   (double)(until_ns - from_ns) / 1e6);
+}
+
+/* The call had the part's lock at its end. So it got it after the latest other hold that ended
+ * before. */
+static int64_t acquired_after_ns(const struct world *world, const struct plan *plan,
+                                 const struct call *part)
+{
+    int64_t latest = part->begin_ns;
+    for (size_t i = 0; i < check_call_count(world) && part->first_true_ns != 0; i++) {
+        const struct call *other = &world->calls[i];
+        if (other != part && other->lock == part->lock && was_held(other) &&
+            exclude(plan, other, part) && other->last_true_ns < part->end_ns)
+            latest = most(latest, other->last_true_ns);
+    }
+    return latest;
+}
+
+/* A call that got all had all at one instant. That was after it got the last. A lock that another
+ * hold had from then to the call's end was lost before. */
+static void check_instant(struct world *world, const struct plan *plan, const struct call *call)
+{
+    int64_t from_ns = call->begin_ns;
+    if (!is_many(call) || call->end_ns == 0 || call->status != DLOCK_OK)
+        return;
+    for (size_t i = 0; i < call->part_count; i++) {
+        if (was_broken(world, call->parts[i], call->end_ns))
+            return;
+        from_ns = most(from_ns, acquired_after_ns(world, plan, call->parts[i]));
+    }
+    for (size_t i = 0; i < call->part_count; i++) {
+        const struct call *part = call->parts[i];
+        for (size_t j = 0; j < check_call_count(world) && part->first_true_ns == 0; j++) {
+            const struct call *other = &world->calls[j];
+            if (other->lock == part->lock && was_held(other) && exclude(plan, other, part) &&
+                other->first_true_ns != 0 && other->first_true_ns <= from_ns &&
+                other->last_true_ns >= call->end_ns)
+                violation(world, VIOLATION_MANY, "#%d of process %d never had %s with the others",
+                          number(world, call), call->process, plan->names[part->lock]);
+        }
+    }
 }
 
 /* Whether a's grant came before b's. Holds that exclude each other were granted in the order in
@@ -399,7 +462,7 @@ static bool may_answer(const struct plan *plan, const struct call *call)
         return acquires(call) && call->wait_ms == 0;
     case DLOCK_TIMED_OUT:
         return acquires(call) &&
-               (call->wait_ms > 0 || (call->wait_ms < 0 && call->call_max_ms > 0));
+               (call->wait_ms > 0 || is_many(call) || (call->wait_ms < 0 && call->call_max_ms > 0));
     case DLOCK_CANCELLED:
         return acquires(call) && call->cancelled_ns != 0;
     case DLOCK_UPGRADE:
@@ -411,18 +474,25 @@ static bool may_answer(const struct plan *plan, const struct call *call)
     }
 }
 
+static int64_t within_ns(const struct call *call, int64_t from_ns, int64_t begin_ns, int64_t end_ns)
+{
+    end_ns = least(end_ns != 0 ? end_ns : INT64_MAX, call->end_ns);
+    return most(end_ns - most(begin_ns, from_ns), 0);
+}
+
 /* How long other holds lasted, from from_ns to the call's end. A waiter without a limit waits for
- * all of them. */
+ * all of them. A call for several locks may have had this one from its begin on. */
 static int64_t in_use_ns(const struct world *world, const struct call *call, int64_t from_ns)
 {
     int64_t sum_ns = 0;
     for (size_t i = 0; i < check_call_count(world); i++) {
-        const struct call *release = &world->calls[i];
-        if (release->what != WHAT_RELEASE || release->of == call || release->lock != call->lock)
+        const struct call *other = &world->calls[i];
+        if (other == call || other->lock != call->lock)
             continue;
-        int64_t begin_ns = most(release->of->end_ns, from_ns);
-        int64_t end_ns = least(release->end_ns != 0 ? release->end_ns : INT64_MAX, call->end_ns);
-        sum_ns += most(end_ns - begin_ns, 0);
+        if (other->what == WHAT_PART)
+            sum_ns += within_ns(call, from_ns, other->begin_ns, other->end_ns);
+        if (other->what == WHAT_RELEASE && other->of != call)
+            sum_ns += within_ns(call, from_ns, other->of->end_ns, other->end_ns);
     }
     return sum_ns;
 }
@@ -438,11 +508,24 @@ static int64_t silence_ns(const struct plan *plan)
     return longest_ms * NS_A_MS * 2 / 3;
 }
 
+/* What a call without a limit may wait for its lock, or for its locks one after another. */
+static int64_t awaited_ns(const struct world *world, const struct plan *plan,
+                          const struct call *call, int64_t from_ns)
+{
+    int64_t sum_ns = 0;
+    for (size_t i = 0; i < call->part_count; i++)
+        sum_ns += awaited_ns(world, plan, call->parts[i], from_ns);
+    if (is_many(call))
+        return sum_ns;
+    return in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS + silence_ns(plan);
+}
+
 static int64_t latest_ns(const struct world *world, const struct plan *plan,
                          const struct call *call)
 {
     int64_t calm_ns = atomic_load(&world->calm_ns);
     int64_t bound_ns = bound_ms(plan) * NS_A_MS;
+    int64_t releases_ns = call->status != DLOCK_OK ? many_clients(call) * bound_ns : 0;
     if (call->what == WHAT_CLOSE)
         return call->begin_ns + bound_ns + plan->close_ms * NS_A_MS;
     if (!acquires(call))
@@ -450,8 +533,7 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
     int64_t latest = call->begin_ns + call->wait_ms * NS_A_MS + bound_ns;
     if (call->wait_ms < 0) {
         int64_t from_ns = most(call->begin_ns, calm_ns);
-        latest = from_ns + in_use_ns(world, call, from_ns) + rest_bound_ms(plan) * NS_A_MS +
-                 silence_ns(plan) + bound_ns;
+        latest = from_ns + awaited_ns(world, plan, call, from_ns) + bound_ns;
     }
     if (call->rest)
         latest = call->begin_ns + rest_bound_ms(plan) * NS_A_MS + silence_ns(plan);
@@ -459,7 +541,7 @@ static int64_t latest_ns(const struct world *world, const struct plan *plan,
         latest = least(latest, call->begin_ns + call->call_max_ms * NS_A_MS);
     if (call->cancelled_ns != 0)
         latest = least(latest, most(call->cancelled_ns, call->begin_ns) + bound_ns);
-    return latest;
+    return latest + releases_ns;
 }
 
 /* Whether another call of that client, the number `i`, was in its `done` then, and from when until
@@ -510,10 +592,12 @@ static void check_answer(struct world *world, const struct plan *plan, const str
     if (call->revived)
         violation(world, VIOLATION_REVIVED, "#%d of process %d", number(world, call),
                   call->process);
+    if (call->what == WHAT_PART)
+        return; /* its call is judged */
     int64_t due_ns = latest_ns(world, plan, call);
     int64_t over_ns = call->end_ns - due_ns - 2 * call->stalled_ns - SLACK_MS * NS_A_MS;
-    if (over_ns > 0 && call->has_done)
-        over_ns -= all_tell_ns(world, plan, call, due_ns);
+    if (over_ns > 0 && call->has_done) /* one for several locks waits for `done` after each */
+        over_ns -= all_tell_ns(world, plan, call, is_many(call) ? call->begin_ns : due_ns);
     if (call->rest && acquires(call)) {
         bool could =
             call->stalled_ns < (call->end_ns - call->begin_ns) / 4; /* the machine let it */
@@ -538,7 +622,7 @@ static void check_answer(struct world *world, const struct plan *plan, const str
  * which may fail while faults go on. */
 static bool may_be_left(const struct world *world, const struct call *call)
 {
-    if (!acquires(call) || strstr(call->error, "released in the background") == NULL)
+    if (!acquires_one(call) || strstr(call->error, "released in the background") == NULL)
         return false;
     if (call->thread == CHILDS_THREAD)
         return true;
@@ -551,14 +635,14 @@ static bool may_be_left(const struct world *world, const struct call *call)
     return false;
 }
 
-bool check_all_definite(const struct world *world, int lock)
+bool check_all_definite(const struct world *world, const struct plan *plan, int lock)
 {
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *call = &world->calls[i];
         bool definite = call->answers == 1 && dlock_status_definite(call->status) &&
                         call->status != DLOCK_LOST &&
                         (call->what != WHAT_RELEASE || call->status == DLOCK_OK) &&
-                        !may_be_left(world, call);
+                        !may_be_left(world, call) && !many_may_leave(plan, call);
         if (call->lock == lock && !definite)
             return false;
     }
@@ -573,8 +657,13 @@ void check_history(struct world *world, const struct plan *plan)
     for (size_t i = 0; i < check_call_count(world); i++)
         if (was_held(&world->calls[i]))
             world->calls[i].origin_ns = origin_ns(world, plan, &world->calls[i]);
-    for (size_t i = 0; i < check_call_count(world); i++)
+    for (size_t i = 0; i < check_call_count(world); i++) {
         check_cut(world, plan, &world->calls[i]);
+        check_lost_meanwhile(world, plan, &world->calls[i]);
+    }
     check_renewals(world, plan);
     check_pairs(world, plan);
+    for (size_t i = 0; i < check_call_count(world); i++)
+        check_instant(world, plan, &world->calls[i]);
+    check_many(world, plan);
 }

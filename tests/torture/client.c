@@ -5,9 +5,9 @@
 #include "client.h"
 
 #include "contract.h"
+#include "many.h"
 #include "must.h"
 #include "noise.h"
-#include "self.h"
 
 #include "child.h"
 
@@ -42,6 +42,8 @@ static void pause_us(int us)
 static int64_t draw_wait(struct thread *thread)
 {
     uint64_t *random = &thread->random;
+    if (thread->self->plan->ordered)
+        return ORDERED_WAIT_MS;
     if (thread->depth == 0 && chance(random, thread->self->plan->patient))
         return DLOCK_WAIT_FOREVER;
     int64_t most_ms = thread->self->plan->wait_ms[random_below(random, 3)];
@@ -78,6 +80,14 @@ static void release(struct thread *thread, dlock_hold *hold, struct call *call, 
         hold_release(thread, hold, call, rides);
 }
 
+/* Keeps it for another thread, or releases it. */
+static void leave(struct thread *thread, dlock_hold *hold, struct call *call, bool rides)
+{
+    struct self *self = thread->self;
+    if (!chance(&thread->random, self->plan->kept) || !hold_keep(self, hold, call))
+        release(thread, hold, call, rides);
+}
+
 static void hold_once(struct thread *thread, const struct member *member, const struct how *how)
 {
     struct self *self = thread->self;
@@ -97,8 +107,23 @@ static void hold_once(struct thread *thread, const struct member *member, const 
     }
     if (member != &self->main)
         hold_release(thread, hold, call, how->rides);
-    else if (!chance(&thread->random, self->plan->kept) || !hold_keep(self, hold, call))
-        release(thread, hold, call, how->rides);
+    else
+        leave(thread, hold, call, how->rides);
+}
+
+/* other: a client whose locks are among them, and which is closed afterwards; or NULL. */
+static void many_once(struct thread *thread, const struct member *other, const struct how *how)
+{
+    struct many many;
+    if (!many_acquire(thread, other, how, &many))
+        return;
+    size_t one = random_below(&thread->random, many.count);
+    inside(thread, many.holds[one], many.call->parts[one]);
+    for (size_t i = 0; i < many.count; i++) {
+        size_t at = (one + i) % many.count;
+        (other != NULL ? hold_release : leave)(thread, many.holds[at], many.call->parts[at],
+                                               how->rides);
+    }
 }
 
 static void stay(const struct thread *thread, dlock_hold *hold, struct call *call, int64_t ms)
@@ -131,7 +156,10 @@ static void inside(struct thread *thread, dlock_hold *hold, struct call *call)
             how.lock = call->lock;
             how.owner_id = call->owner_id;
         }
-        hold_once(thread, &thread->self->main, &how);
+        if (plan->weights[OP_MANY] > 0 && chance(random, 25))
+            many_once(thread, NULL, &how);
+        else
+            hold_once(thread, &thread->self->main, &how);
         thread->depth--;
     }
     stay(thread, hold, call, ms - first_ms);
@@ -146,7 +174,10 @@ static void use_another_client(struct thread *thread)
     if (!member_open(thread->self, &member, false))
         return;
     thread->depth = 3; /* only the process's main client nests */
-    hold_once(thread, &member, &how);
+    if (thread->self->plan->weights[OP_MANY] > 0 && chance(&thread->random, 50))
+        many_once(thread, &member, &how);
+    else
+        hold_once(thread, &member, &how);
     thread->depth = 0;
     member_close(thread->self, &member);
 }
@@ -215,6 +246,12 @@ static void do_one(struct thread *thread)
         break;
     case OP_START:
         hold_start(thread, &how, chance(&thread->random, self->plan->kept * 2));
+        break;
+    case OP_MANY:
+        many_once(thread, NULL, &how);
+        break;
+    case OP_MANY_START:
+        many_start(thread, &how, chance(&thread->random, self->plan->kept * 2));
         break;
     case OP_PASS:
         kept = hold_take(self);

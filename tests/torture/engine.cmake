@@ -4,7 +4,8 @@
 set(torture_folder ${CMAKE_CURRENT_LIST_DIR})
 
 function(torture_engine name)
-  set(parts other_engine.c options.c stage.c history.c world.c client.c calls.c check.c noise.c transcript.c)
+  set(parts other_engine.c options.c stage.c history.c world.c client.c calls.c many.c check.c check_many.c
+    noise.c transcript.c)
   list(TRANSFORM parts PREPEND ${torture_folder}/)
   add_executable(torture_${name} torture.c ${parts})
   target_include_directories(torture_${name} PRIVATE ${torture_folder})

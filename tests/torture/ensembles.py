@@ -40,7 +40,7 @@ DIVERGED = re.compile(r"^VIOLATED seed \d+: (STUCK|ANSWER|BOUND): ")
 # What is excused if a former leader of etcd has revoked leases that its successor had renewed (etcd#15247).
 REVOKED = re.compile(r"^VIOLATED seed \d+: (CUT|OVERLAP): ")
 LISTED = 32  # the most violations that a program prints: VIOLATIONS_MAX
-COUNTS = ["calls", "stopped", "killed", "connections cut"]  # of a history, as its program prints them
+COUNTS = ["calls", "for several locks", "got all", "stopped", "killed", "connections cut"]  # of a history, as its program prints them
 
 
 def pause(draw, most_s):
@@ -181,7 +181,7 @@ class Round:
         failed, excused = {}, []
         for seed, program in self.programs.items():
             lines = self.transcript(seed).read_text(errors="replace").splitlines()
-            if lines and (counts := re.search(r"; (\d+) calls; (\d+) stops, (\d+) kills, (\d+) cuts", lines[-1])):
+            if lines and (counts := re.search(r"; (\d+) calls; (\d+) for several locks, (\d+) got all; (\d+) stops, (\d+) kills, (\d+) cuts", lines[-1])):
                 self.counts.update(dict(zip(COUNTS, map(int, counts.groups()))))
             if program.returncode == 0:
                 self.transcript(seed).unlink()
@@ -235,7 +235,8 @@ class Totals:
 
     def tell(self):
         print("faults of servers:", ", ".join(f"{kind} {self.faults[kind]}" for kind in FAULTS))
-        print("faults of clients:", ", ".join(f"{kind} {self.counts[kind]}" for kind in COUNTS[1:]))
+        print("faults of clients:", ", ".join(f"{kind} {self.counts[kind]}" for kind in COUNTS[3:]))
+        print(f"calls for several locks: {self.counts['for several locks']}, of them {self.counts['got all']} got all")
         print(f"a server was killed, stopped, cut off or deposed in {self.lost} of them")
         print(f"another server led after a fault in {self.leader_changed} of them")
         if self.diverged:

@@ -69,6 +69,8 @@ int plan_nodes(const struct plan *plan)
     return plan->sentinel ? NODES : plan->servers;
 }
 
+#define TTL_MS_LONG 3000
+
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
 static int between(uint64_t *random, int least, int most)
@@ -92,13 +94,13 @@ static void draw_clients(struct plan *plan, uint64_t *random)
     plan->threads = (int)ONE_OF(random, 1, 1, 2, 3, 4, 8);
     plan->locks = chance(random, 60) ? 1 : between(random, 2, LOCKS_MAX);
     plan->calls = (int)ONE_OF(random, 10, 30, 100, 300);
-    for (int i = 0; i < plan->locks; i++)
+    for (int i = 0; i < LOCKS_MAX; i++) /* draw_many may use more of them */
         snprintf(plan->names[i], sizeof plan->names[i], "%s", names[(first + (size_t)i) % 5]);
     plan->long_ttl = chance(random, 20);
     bool alike = chance(random, 70);
     int64_t ttl_ms = ONE_OF(random, 150, 250, 400, 600, 1000);
     for (int i = 0; i < PROCESSES_MAX; i++) {
-        plan->ttl_ms[i] = plan->long_ttl ? 3000
+        plan->ttl_ms[i] = plan->long_ttl ? TTL_MS_LONG
                           : alike        ? ttl_ms
                                          : ONE_OF(random, 150, 250, 400, 600, 1000);
         plan->own_loop[i] = chance(random, 40);
@@ -119,7 +121,7 @@ static void draw_calls(struct plan *plan, uint64_t *random)
         OP_MAP(X)
 #undef X
     };
-    for (int i = 0; i < OP_COUNT; i++)
+    for (int i = 0; i < OP_MANY; i++)
         plan->weights[i] = chance(random, 50) ? weights[i] : 0;
     plan->weights[OP_HOLD] += 3;
     plan->owners = (uint64_t)ONE_OF(random, 1, 3);
@@ -267,6 +269,48 @@ static void draw_group(struct plan *plan)
     }
 }
 
+/* ---- Several locks at once ------------------------------------------------------------------- */
+
+/* What a call leaves behind does not expire unnoticed. */
+static void draw_calm(struct plan *plan)
+{
+    plan->calm = plan->long_ttl = true;
+    plan->fault_count = 0;
+    plan->brief = 0;
+    for (int i = 0; i < PROCESSES_MAX; i++)
+        plan->ttl_ms[i] = TTL_MS_LONG;
+}
+
+/* Nobody holds a lock while it waits for one whose name comes before. So nobody waits in a circle,
+ * and nobody waits out its time. */
+static void draw_ordered(struct plan *plan, uint64_t *random)
+{
+    static const int weights[OP_COUNT] = {
+        [OP_HOLD] = 3, [OP_START] = 1, [OP_INSPECT] = 1, [OP_MANY] = 6, [OP_MANY_START] = 2};
+    memcpy(plan->weights, weights, sizeof weights);
+    plan->ordered = plan->calm = true;
+    plan->fault_count = 0;
+    plan->calls = 30;
+    plan->section_ms = between(random, 0, 2);
+    plan->nesting = plan->kept = plan->patient = plan->limited = plan->overdue = 0;
+}
+
+static void draw_many(struct plan *plan, const struct choice *choice)
+{
+    uint64_t random = plan->seed ^ 0x3a95e7e3a1105eedu;
+    bool drawn = chance(&random, 40);
+    if (plan->rung->flawed || (!drawn && !choice->many))
+        return;
+    if (chance(&random, 90))
+        plan->locks = between(&random, 2, LOCKS_MAX);
+    plan->weights[OP_MANY] = (int)ONE_OF(&random, 3, 10, 30);
+    plan->weights[OP_MANY_START] = (int)ONE_OF(&random, 0, 3, 10);
+    if (chance(&random, 15))
+        draw_ordered(plan, &random);
+    else if (plan->calm || chance(&random, 15))
+        draw_calm(plan);
+}
+
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
 {
     uint64_t random = seed;
@@ -283,4 +327,5 @@ void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice)
         draw_several(plan, choice);
     else if (choice->sentinel)
         draw_group(plan);
+    draw_many(plan, choice);
 }

@@ -27,7 +27,9 @@ struct plan;
     X(REOPEN, 1) /* open the lock again, use it, close it */                                       \
     X(CLIENT, 1) /* a separate client for one acquisition */                                       \
     X(FORK, 1)   /* the child may use nothing of the parent's, and may open a client */            \
-    X(IDLE, 2)
+    X(IDLE, 2)                                                                                     \
+    X(MANY, 0) /* several locks at once, see draw_many */                                          \
+    X(MANY_START, 0)
 enum op {
 #define X(name, weight) OP_##name,
     OP_MAP(X)
@@ -111,14 +113,16 @@ struct visitor {
 struct plan {
     uint64_t seed;
     const struct dlock_rung *rung;
-    const struct dlock_engine *engine;    /* NULL: Redis */
-    const struct visitor *visitor;        /* or NULL */
-    int stock_port;                       /* of the visitor's server */
-    int servers;                          /* independent masters; or nodes, then sentinels */
-    bool sentinel;                        /* a master, its replicas, and sentinels */
-    enum planted planted;                 /* a mistake that all processes make */
-    bool calm;                            /* no faults, as a control */
-    bool long_ttl;                        /* nothing expires: no fault lets a hold expire */
+    const struct dlock_engine *engine; /* NULL: Redis */
+    const struct visitor *visitor;     /* or NULL */
+    int stock_port;                    /* of the visitor's server */
+    int servers;                       /* independent masters; or nodes, then sentinels */
+    bool sentinel;                     /* a master, its replicas, and sentinels */
+    enum planted planted;              /* a mistake that all processes make */
+    bool calm;                         /* no faults, as a control */
+    bool long_ttl;                     /* nothing expires: no fault lets a hold expire */
+    bool
+        ordered; /* calm, all waits are long, and a call that has locks waits only for later ones */
     bool asks_tokens;                     /* of REDLOCK: each acquire has want.token */
     int processes, threads, locks, calls; /* calls: per thread */
     int acquisitions;                     /* after so many of all threads they end; 0: no limit */
@@ -148,11 +152,14 @@ struct choice {
     const char *rung; /* NULL: the seed draws it */
     int servers;      /* of REDLOCK; 0: the seed draws 3 or 5. Others have one */
     bool sentinel;    /* that one is the master of a group */
+    bool many;        /* only histories with calls for several locks */
     enum planted planted;
 };
 
 /* Draws the plan. */
 void plan_draw(struct plan *plan, uint64_t seed, const struct choice *choice);
+#define ORDERED_WAIT_MS                                                                            \
+    8000 /* of each call, if the plan is ordered: longer than all it waits for */
 /* The servers of a group are NODES that may be the master, and after them the sentinels. */
 #define NODES 3
 #define SENTINELS 3

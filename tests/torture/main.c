@@ -35,9 +35,11 @@ static const char usage[] =
     "  --rung R         only this rung (default: all of one server that are not flawed)\n"
     "  --sentinel       over Sentinel: a master, two replicas, three sentinels, and fail-overs\n"
     "  --servers N      redlock on 3 or 5 servers (default for --rung redlock: the seed decides)\n"
+    "  --many           only histories with calls for several locks at once\n"
     "  --flawed         instead: each flawed rung until its flaw is seen, at most N histories;\n"
     "                   with --servers a redlock that needs one vote too few; with --sentinel a\n"
-    "                   client that stays with its first master\n"
+    "                   client that stays with its first master; with --many a library whose\n"
+    "                   calls for several locks take them in the caller's order, or keep one\n"
     "  --repeat SEED    this history until it fails, at most 100 times\n"
     "  --until-failure  end at the first history that fails\n"
     "  --jobs N         how many at once (default 4)\n"
@@ -61,6 +63,7 @@ struct job {
     pid_t pid; /* 0 if this place is free */
     int64_t began_ns;
     struct plan plan;
+    bool many; /* as settings.choice has it: the seed needs it */
     char transcript[256];
     struct result *result; /* shared with the process */
 };
@@ -68,6 +71,8 @@ struct job {
 struct totals {
     long histories, calm, failed, lost, servers_lost, failed_over;
     size_t calls;
+    long with_many, calm_with_many; /* histories */
+    struct many_count many;
     long by_kind[VIOLATION_COUNT], faults[FAULT_COUNT];
 };
 
@@ -80,6 +85,7 @@ static int64_t began_ns, told_ns;
 static void job_start(struct job *job, const struct settings *settings, uint64_t seed)
 {
     plan_draw(&job->plan, seed, &settings->choice);
+    job->many = settings->choice.many;
     memset(job->result, 0, sizeof *job->result);
     job->began_ns = boot_ns();
     snprintf(job->transcript, sizeof job->transcript, "%s/%s-%llu.txt", settings->folder,
@@ -102,6 +108,8 @@ static void tell_violations(const struct job *job)
             printf(" %s", violation_name((enum violation_kind)i));
     printf(": %s\n    transcript: %s\n    again: scripts/torture --rung %s", result->first,
            job->transcript, job->plan.rung->name);
+    if (job->many)
+        printf(" --many");
     if (job->plan.sentinel)
         printf(" --sentinel");
     else if (job->plan.servers > 1)
@@ -128,6 +136,10 @@ static void job_end(struct job *job, bool quiet)
     totals.calm += job->plan.calm;
     totals.failed += result->violations > 0;
     totals.calls += result->calls;
+    totals.many.calls += result->many.calls;
+    totals.many.acquired += result->many.acquired;
+    totals.with_many += result->many.calls > 0 && !job->plan.calm;
+    totals.calm_with_many += result->many.calls > 0 && job->plan.calm;
     totals.servers_lost += lost_a_server(job);
     totals.failed_over += result->fail_overs > 0;
     for (int i = 0; i < VIOLATION_COUNT; i++)
@@ -240,24 +252,30 @@ static enum violation_kind flaw_of(const char *rung)
 }
 
 /* Plays until the mistake shows. */
-static bool catch_planted(const struct settings *settings)
+static bool catch_planted(const struct settings *settings, enum planted mistake)
 {
+    static const struct {
+        enum violation_kind until;
+        const char *what;
+    } mistakes[] = {
+        [PLANTED_MINORITY] = {VIOLATION_OVERLAP, "One vote fewer than a majority was enough"},
+        [PLANTED_STAYS] = {VIOLATION_STUCK, "A client stayed with its first master"},
+        [PLANTED_UNSORTED] = {VIOLATION_CYCLE, "Several locks were taken in the caller's order"},
+        [PLANTED_KEEPS] = {VIOLATION_MANY, "A call for several locks kept one when it failed"}};
     struct settings one = *settings;
-    bool sentinel = one.choice.sentinel;
-    one.choice.planted = sentinel ? PLANTED_STAYS : PLANTED_MINORITY;
-    one.until = sentinel ? VIOLATION_STUCK : VIOLATION_OVERLAP;
+    one.choice.planted = mistake;
+    one.until = mistakes[mistake].until;
     one.until_failure = true;
+    totals = (struct totals){0};
     play(&one);
     bool seen = totals.by_kind[one.until] > 0;
     printf("%s the mistake after %ld histories: %s. %s\n", seen ? "caught" : "MISSED",
-           totals.histories + totals.calm, violation_text(one.until),
-           sentinel ? "A client stayed with its first master"
-                    : "One vote fewer than a majority was enough");
+           totals.histories + totals.calm, violation_text(one.until), mistakes[mistake].what);
     return seen;
 }
 
 /* Plays each flawed rung until its flaw shows. */
-static bool catch_flawed(const struct settings *settings)
+static bool catch_rungs(const struct settings *settings)
 {
     size_t count;
     const struct dlock_rung *rungs = dlock_rungs(&count);
@@ -281,6 +299,19 @@ static bool catch_flawed(const struct settings *settings)
     return all;
 }
 
+static bool catch_flawed(const struct settings *settings)
+{
+    if (settings->choice.many) {
+        bool unsorted = catch_planted(settings, PLANTED_UNSORTED);
+        return catch_planted(settings, PLANTED_KEEPS) && unsorted;
+    }
+    if (settings->choice.sentinel)
+        return catch_planted(settings, PLANTED_STAYS);
+    if (settings->choice.servers > 1)
+        return catch_planted(settings, PLANTED_MINORITY);
+    return catch_rungs(settings);
+}
+
 static void tell_totals(void)
 {
     printf("faults:");
@@ -296,6 +327,9 @@ static void tell_totals(void)
     if (totals.servers_lost > 0)
         printf("a server was killed, stopped, slow or unreachable in %ld of them\n",
                totals.servers_lost);
+    printf(
+        "calls for several locks: %zu, of them %zu got all, in %ld histories and %ld calm ones\n",
+        totals.many.calls, totals.many.acquired, totals.with_many, totals.calm_with_many);
     printf("%ld histories and %ld calm ones in %lld s, %zu calls, %ld failed\n", totals.histories,
            totals.calm, (long long)((boot_ns() - began_ns) / 1000000000), totals.calls,
            totals.failed);
@@ -305,19 +339,14 @@ static void tell_totals(void)
 
 static struct settings read_options(int argc, char **argv)
 {
-    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
-                                            {"histories", required_argument, NULL, 'n'},
-                                            {"minutes", required_argument, NULL, 'm'},
-                                            {"rung", required_argument, NULL, 'r'},
-                                            {"servers", required_argument, NULL, 'v'},
-                                            {"flawed", no_argument, NULL, 'f'},
-                                            {"repeat", required_argument, NULL, 'a'},
-                                            {"until-failure", no_argument, NULL, 'u'},
-                                            {"jobs", required_argument, NULL, 'j'},
-                                            {"folder", required_argument, NULL, 'd'},
-                                            {"sentinel", no_argument, NULL, 'e'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"seed", required_argument, NULL, 's'},    {"histories", required_argument, NULL, 'n'},
+        {"minutes", required_argument, NULL, 'm'}, {"rung", required_argument, NULL, 'r'},
+        {"servers", required_argument, NULL, 'v'}, {"flawed", no_argument, NULL, 'f'},
+        {"repeat", required_argument, NULL, 'a'},  {"until-failure", no_argument, NULL, 'u'},
+        {"jobs", required_argument, NULL, 'j'},    {"folder", required_argument, NULL, 'd'},
+        {"sentinel", no_argument, NULL, 'e'},      {"many", no_argument, NULL, 'y'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     struct settings settings = {
         .seed = 1, .histories = 100, .until = VIOLATION_COUNT, .jobs = 4, .folder = "runs/torture"};
     int option;
@@ -346,6 +375,9 @@ static struct settings read_options(int argc, char **argv)
             break;
         case 'e':
             settings.choice.sentinel = true;
+            break;
+        case 'y':
+            settings.choice.many = true;
             break;
         case 'f':
             settings.flawed = true;
@@ -398,8 +430,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < JOBS_MAX; i++)
         jobs[i].result = &results[i];
     began_ns = told_ns = boot_ns();
-    if (settings.flawed && (settings.choice.servers > 1 || settings.choice.sentinel))
-        return catch_planted(&settings) && totals.lost == 0 ? 0 : 1;
     if (settings.flawed)
         return catch_flawed(&settings) && totals.lost == 0 ? 0 : 1;
     play(&settings);

@@ -12,6 +12,7 @@
 
 #include "../support/proxy.h" /* the torture has another one, for Redis */
 #include "check.h"
+#include "check_many.h"
 #include "child.h"
 #include "must.h"
 #include "noise.h"
@@ -38,7 +39,7 @@
 
 struct totals {
     _Atomic int histories, failed, stops, kills, cuts;
-    _Atomic size_t calls;
+    _Atomic size_t calls, many, acquired_many;
 };
 
 struct run {
@@ -289,8 +290,10 @@ static void draw(struct run *run, uint64_t seed)
     int64_t longer = on_ensemble() && !plan->long_ttl && chance(&run->random, 50) ? 3 : 1;
     for (int i = 0; i < PROCESSES_MAX; i++)
         plan->ttl_ms[i] = (longer * plan->ttl_ms[i] + unit_ms - 1) / unit_ms * unit_ms;
-    if (on_ensemble())
+    if (on_ensemble()) {
         draw_long_holds(run);
+        plan->ordered = false;
+    }
     for (int i = 0; i < plan->locks; i++) { /* all histories have one server */
         snprintf(name, sizeof name, "%s", plan->names[i]);
         snprintf(plan->names[i], sizeof plan->names[i], "%.20s/%llu", name,
@@ -326,6 +329,8 @@ static void play(struct totals *totals, uint64_t seed)
     check_history(run.world, &run.plan);
     totals->histories++;
     totals->calls += check_call_count(run.world);
+    totals->many += check_count_many(run.world).calls;
+    totals->acquired_many += check_count_many(run.world).acquired;
     totals->failed += !holds(&run);
     wire_end(run.wire);
     munmap(run.world, sizeof *run.world);
@@ -409,7 +414,9 @@ int torture_engine(const struct other_engine *engine, int argc, char **argv)
                          argc > 2 ? option_number("the number", argv[2], 10000000) : 20);
         other->end();
     }
-    printf("%d histories, %d failed; %zu calls; %d stops, %d kills, %d cuts\n", totals->histories,
-           totals->failed, totals->calls, totals->stops, totals->kills, totals->cuts);
+    printf("%d histories, %d failed; %zu calls; %zu for several locks, %zu got all; "
+           "%d stops, %d kills, %d cuts\n",
+           totals->histories, totals->failed, totals->calls, totals->many, totals->acquired_many,
+           totals->stops, totals->kills, totals->cuts);
     return code == 0 && totals->failed == 0 ? 0 : 1;
 }

@@ -10,6 +10,8 @@ enum planted {
     PLANTED_NONE,
     PLANTED_MINORITY, /* redlock needs one vote fewer than a majority */
     PLANTED_STAYS,    /* a client stays with its first master, whatever the sentinels name */
+    PLANTED_UNSORTED, /* several locks are taken in the caller's order */
+    PLANTED_KEEPS,    /* a call for several locks that fails keeps every second one that it has */
 };
 
 /* Before the processes of a history start: they all make this mistake. */

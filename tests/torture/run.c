@@ -91,7 +91,7 @@ static void judge_left(void *arg)
 {
     struct run *run = arg;
     for (int i = 0; i < run->plan->locks; i++) {
-        if (!check_all_definite(run->world, i) ||
+        if (!check_all_definite(run->world, run->plan, i) ||
             (run->plan->sentinel && check_data_lost(run->world)))
             continue;
         for (int ms = 0; is_left(run, run->plan->names[i]); ms += LOOK_MS) {
@@ -159,6 +159,7 @@ static void sum_up(const struct run *run, struct result *result)
         memcpy(result->first, world->violations[0].text, sizeof result->first);
     memcpy(result->faults, faults_done(run->faults), sizeof result->faults);
     result->calls = check_call_count(world);
+    result->many = check_count_many(world);
     result->fail_overs = servers_fail_overs(run->servers);
 }
 
@@ -183,6 +184,7 @@ void run_history(const struct plan *plan, const char *transcript, struct result 
     go_through(&run);
     check_history(run.world, plan);
     sum_up(&run, result);
+    planted_set(PLANTED_NONE); /* the transcript sorts, too */
     FILE *to = result->violations > 0 ? fopen(transcript, "w") : NULL;
     if (to != NULL) {
         transcript_write(to, run.world, plan);

@@ -5,6 +5,7 @@
 #ifndef TORTURE_RUN_H
 #define TORTURE_RUN_H
 
+#include "check_many.h"
 #include "history.h"
 
 struct result {
@@ -12,6 +13,7 @@ struct result {
     int by_kind[VIOLATION_COUNT];
     int faults[FAULT_COUNT];
     size_t calls;
+    struct many_count many;
     int fail_overs;
     char first[400]; /* text of the first violation */
 };

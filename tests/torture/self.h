@@ -69,6 +69,17 @@ struct how {
 bool member_open(struct self *self, struct member *member, bool own_loop);
 void member_close(struct self *self, struct member *member);
 
+/* The record of a call that acquires, and what it wants of the library. */
+struct call *acquire_begin(struct thread *thread, const struct member *member, enum what what,
+                           const struct how *how);
+struct dlock_want acquire_want(const struct self *self, struct call *call, dlock_batch *reads,
+                               dlock_cancel *cancel);
+/* It was answered; hold: NULL unless OK. */
+void acquire_answered(struct self *self, struct call *call, dlock_status status, dlock_hold *hold);
+dlock_batch *reads_new(bool rides); /* NULL: nothing rides */
+dlock_cancel *cancel_offer(struct self *self, struct call *call);
+void cancel_withdraw(struct self *self, dlock_cancel *cancel, const struct call *call);
+
 dlock_hold *hold_acquire(struct thread *thread, const struct member *member, dlock *lock,
                          const struct how *how, struct call **call);
 void hold_start(struct thread *thread, const struct how *how, bool keep);

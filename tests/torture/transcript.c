@@ -28,8 +28,8 @@ static void tell_call(FILE *to, const struct world *world, const struct plan *pl
                       const struct step *step)
 {
     const struct call *call = step->call;
-    bool acquires = call->what == WHAT_ACQUIRE || call->what == WHAT_START;
-    const struct call *of = call->of != NULL ? call->of : call;
+    bool acquires = call->what == WHAT_ACQUIRE || call->what == WHAT_START ||
+                    call->what == WHAT_MANY || call->what == WHAT_MANY_START;
     fprintf(to, "P%d.%d #%-4d ", call->process, call->thread, (int)(call - world->calls));
     if (step->moment == MOMENT_LAST_VALID) {
         fprintf(to, "was valid at least until now\n");
@@ -45,7 +45,8 @@ static void tell_call(FILE *to, const struct world *world, const struct plan *pl
     }
     if (call->of != NULL)
         fprintf(to, " of #%d", (int)(call->of - world->calls));
-    fprintf(to, " %s", plan->names[of->lock]);
+    if (call->lock >= 0)
+        fprintf(to, " %s", plan->names[call->lock]);
     if (acquires)
         fprintf(to, " %s, client %llu, owner %llu, wait %lld ms, limit %lld ms, ttl %lld ms",
                 call->mode == DLOCK_SHARED ? "shared" : "exclusive",
@@ -91,10 +92,10 @@ static size_t gather(const struct world *world, struct step *steps)
 
 static void tell_plan(FILE *to, const struct plan *plan)
 {
-    fprintf(to, "rung %s, seed %llu: %d processes of %d threads, %d locks%s%s%s\n",
+    fprintf(to, "rung %s, seed %llu: %d processes of %d threads, %d locks%s%s%s%s\n",
             plan->rung->name, (unsigned long long)plan->seed, plan->processes, plan->threads,
-            plan->locks, plan->calm ? ", calm" : "", plan->long_ttl ? ", nothing expires" : "",
-            plan->asks_tokens ? ", with tokens" : "");
+            plan->locks, plan->calm ? ", calm" : "", plan->ordered ? ", ordered" : "",
+            plan->long_ttl ? ", nothing expires" : "", plan->asks_tokens ? ", with tokens" : "");
     fprintf(to, "connect %lld ms, command %lld ms, retry %lld ms, grant %lld ms\n",
             (long long)plan->connect_ms, (long long)plan->command_ms, (long long)plan->retry_ms,
             (long long)plan->grant_ms);

@@ -30,6 +30,9 @@
 #define WHAT_MAP(X)                                                                                \
     X(ACQUIRE, "acquire")                                                                          \
     X(START, "start")                                                                              \
+    X(MANY, "acquire many")                                                                        \
+    X(MANY_START, "start many")                                                                    \
+    X(PART, "acquire")                                                                             \
     X(RELEASE, "release")                                                                          \
     X(BREAK, "break")                                                                              \
     X(INSPECT, "inspect")                                                                          \
@@ -51,10 +54,12 @@ struct visit {
     long long found, left; /* what it read, and what the stock was after its write */
 };
 
-/* A call. For a call that acquires, it also has the samples of its hold. */
+/* A call. For a call that acquires, it also has the samples of its hold. A call for several locks
+ * has a part for each of them, as if each had been acquired from its begin to its end. */
 struct call {
     enum what what;
-    int process, thread, lock;
+    int process, thread;
+    int lock;          /* -1: several */
     uint64_t client;   /* number of the dlock_client, unique in the history */
     uint64_t owner_id; /* 0: this acquisition alone */
     enum dlock_mode mode;
@@ -63,7 +68,9 @@ struct call {
     int64_t call_max_ms; /* 0: none */
     int64_t ttl_ms;
     bool own_ttl;    /* the call set ttl_ms; otherwise it is the client's */
-    struct call *of; /* for a release: the acquisition */
+    struct call *of; /* for a release: the acquisition; for a part: the call for several locks */
+    struct call *parts[LOCKS_MAX]; /* in the caller's order */
+    size_t part_count, missing;    /* missing: index in parts; part_count: none */
 
     int64_t begin_ns, stalled_begin_ns;
     _Atomic int64_t end_ns; /* 0 if not answered */
@@ -113,6 +120,8 @@ struct note {
     X(ANSWER, "a call had no answer, two answers or a wrong one")                                  \
     X(BOUND, "a call took longer than it may")                                                     \
     X(STUCK, "a lock without holder was not acquired")                                             \
+    X(MANY, "a lock was missing that nobody had, or several locks were not answered as one")       \
+    X(CYCLE, "a call waited out its time, though nobody waited for a lock before one it held")     \
     X(LEFT, "a lock was left behind, though every release returned OK")                            \
     X(KEY, "a foreign key was used, or a key of the library never expires")                        \
     X(RIDE, "a command that rode with a release was carried out twice, or not at all")             \
