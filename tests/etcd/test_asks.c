@@ -129,8 +129,8 @@ static uint64_t requests_of_one_turn(void)
     return requests;
 }
 
-/* It takes its answer as it is: a create, and two deletes. If the watch has told of the first delete
- * before, the answer is the older one, and it asks once more. */
+/* It takes its answer as it is: a create, and two deletes. If the watch has told of the first
+ * delete before, the answer is the older one, and it asks once more. */
 static void the_others_need_not_ask_again(void **state)
 {
     (void)state;
