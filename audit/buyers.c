@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Buyers who try again. A shop may send a buyer away because another sale has the lock, or because
- * it admits so many a second (REASON_TRY_AGAIN). That is an attempt, if the same buyer asks for the
+ * it admits so many a second (may_ask_again). That is an attempt, if the same buyer asks for the
  * same item again later. The last request of a buyer is no attempt: who gives up was sent away.
  */
+#include "check.h"
 #include "memory.h"
-#include "run.h"
 
 #include <stdlib.h>
 
@@ -35,8 +35,7 @@ void buyers_settle(struct run *run)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         struct request *request = &run->requests[i];
-        if (!counts(request) || request->reason != REASON_TRY_AGAIN ||
-            request->outcome != OUTCOME_REFUSED)
+        if (!counts(request) || !may_ask_again(request))
             continue;
         const struct request *last = &run->requests[latest[request->buyer]];
         if (last != request && last->item == request->item &&

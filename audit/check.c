@@ -34,6 +34,12 @@ bool is_about_key(const struct request *request)
     return request->reason == REASON_IN_FLIGHT || request->reason == REASON_KEY_REUSED;
 }
 
+bool may_ask_again(const struct request *request)
+{
+    return request->outcome == OUTCOME_REFUSED &&
+           (request->reason == REASON_LOCK_BUSY || request->reason == REASON_TRY_AGAIN);
+}
+
 bool is_fenced(const struct run *run)
 {
     return strncmp(run->spec.write, "fenced", 6) == 0;

@@ -30,6 +30,8 @@ void check_all(struct run *run); /* all checks except check_clocks */
 bool is_unknown(const struct run *run, const struct request *request);
 /* Whether it was refused because of its key: another request uses it, or used it before. */
 bool is_about_key(const struct request *request);
+/* The buyer may ask again: the refusal says nothing about the stock. See buyers.c. */
+bool may_ask_again(const struct request *request);
 /* Whether the stock compares tokens: --write fenced, and the flawed fenced_textbook. */
 bool is_fenced(const struct run *run);
 /* Whether the restock came before the first request to buy, and so only prepared the run. */

@@ -17,6 +17,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t max_ns(int64_t a, int64_t b)
 {
@@ -59,7 +60,8 @@ static void find_last(const struct run *run, struct last *last)
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
         if (request->item == NONE ||
-            (request->reason != REASON_LOCK_TIMEOUT && request->reason != REASON_LOCK_ERROR))
+            (request->reason != REASON_LOCK_TIMEOUT && request->reason != REASON_LOCK_BUSY &&
+             request->reason != REASON_LOCK_ERROR))
             continue;
         const struct section *grant = last[request->item].grant;
         if (grant != NULL && request->outcome_ns <= grant->at_ns[STAGE_GRANTED])
@@ -238,13 +240,14 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
     if (last->grant != NULL)
         snprintf(who, sizeof who, "nobody acquired it after request %.60s",
                  run_request_id(run, last->grant->request));
-    findings_add(&run->findings, RESULT_DEADLOCK,
-                 "the lock of %.80s is held for ever: %s, requests that timed out waiting "
-                 "for it: %lld, and %s",
-                 item->name, who, (long long)last->timeouts_behind,
-                 after->lock_pttl_ms != -1
-                     ? "its key is renewed though its holder is gone, and would have expired"
-                     : "its key never expires");
+    findings_add(
+        &run->findings, RESULT_DEADLOCK,
+        "the lock of %.80s is held for ever: %s, requests that %s: %lld, and %s", item->name, who,
+        strcmp(run->spec.on_conflict, "wait") == 0 ? "timed out waiting for it" : "did not get it",
+        (long long)last->timeouts_behind,
+        after->lock_pttl_ms != -1
+            ? "its key is renewed though its holder is gone, and would have expired"
+            : "its key never expires");
 }
 
 void check_deadlock(struct run *run)

@@ -130,6 +130,7 @@ static void check_refusals(struct run *run)
         if (stock == NOT_KNOWN || stock < request->quantity)
             continue;
         run->counts.rejected_early++;
+        run->counts.given_up += may_ask_again(request);
         if (example == NULL || request->outcome_ns < example->outcome_ns) {
             example = request;
             example_stock = stock;

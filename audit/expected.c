@@ -89,10 +89,14 @@ static const struct cell *find_cell(const struct run *run, const char *fault)
     return NULL;
 }
 
-static const struct policy *find_policy(const struct run_spec *spec)
+/* A policy explains only that buyers gave up. */
+static const struct policy *find_policy(const struct run *run)
 {
+    const struct run_spec *spec = &run->spec;
     const unsigned buyers = spec->retries > 0 ? TRY_AGAIN : GIVE_UP;
     const char *admit = strcmp(spec->admit, "off") == 0 ? "off" : "on";
+    if (run->counts.shortfall != 0 || run->counts.given_up != run->counts.rejected_early)
+        return NULL;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         if (expected_fits(policies[i].on_conflict, spec->on_conflict) &&
             expected_fits(policies[i].write, spec->write) &&
@@ -113,7 +117,7 @@ struct expected expected_of(const struct run *run)
         snprintf(fault, sizeof fault, "%.*s", (int)(check - spec->fault), spec->fault);
         cell = find_cell(run, fault);
     }
-    const struct policy *policy = find_policy(spec);
+    const struct policy *policy = find_policy(run);
     if (cell != NULL && policy != NULL)
         return (struct expected){cell->results | policy->results, policy->why};
     if (cell != NULL)

@@ -51,6 +51,25 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
     clock->known = true;
 }
 
+/* What is expected follows from the policies, so each instance must have those of run.json. */
+static void check_policies(struct reader *reader, struct record *record)
+{
+    const struct run_spec *spec = &reader->run->spec;
+    const char *const fields[] = {"on_conflict", "admit"};
+    const char *const wanted[] = {spec->on_conflict, spec->admit};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const char *value = wanted[i];
+        if (!cJSON_HasObjectItem(spec->json, fields[i]))
+            continue;
+        if (!json_text(record->json, fields[i], JSON_OPTIONAL, &value, record->error))
+            wrong(reader, record);
+        else if (strcmp(value, wanted[i]) != 0)
+            complain(&reader->source, record->line,
+                     "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
+                     value, wanted[i]);
+    }
+}
+
 /* A history of another run proves nothing about this one: the rest of it is not read. A lock that
  * was switched during this run shows in a later `begin`: that is reported, and reading goes on. */
 static void check_begin(struct reader *reader, struct record *record)
@@ -86,6 +105,7 @@ static void check_begin(struct reader *reader, struct record *record)
             return;
         }
     }
+    check_policies(reader, record);
 }
 
 struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
@@ -239,8 +259,9 @@ static enum reason reason_of(const char *text)
         return REASON_KEY_REUSED;
     if (strcmp(text, "stale-token") == 0 || strcmp(text, "stale-epoch") == 0)
         return REASON_STALE_TOKEN;
-    if (strcmp(text, "lock-busy") == 0 || strcmp(text, "contended") == 0 ||
-        strcmp(text, "not-admitted") == 0)
+    if (strcmp(text, "lock-busy") == 0)
+        return REASON_LOCK_BUSY;
+    if (strcmp(text, "contended") == 0 || strcmp(text, "not-admitted") == 0)
         return REASON_TRY_AGAIN;
     return REASON_OTHER;
 }

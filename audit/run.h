@@ -147,7 +147,8 @@ enum reason { /* of a refusal: those that a check needs */
               REASON_CLIENT_CLOSED,
               REASON_IN_FLIGHT, /* another request uses the key */
               REASON_KEY_REUSED,
-              REASON_TRY_AGAIN, /* lock-busy, contended, not-admitted: an attempt, see buyers.c */
+              REASON_LOCK_BUSY, /* an attempt, see buyers.c */
+              REASON_TRY_AGAIN, /* contended, not-admitted: an attempt, too */
 };
 
 /* There are up to REQUESTS_MAX requests, so rare fields are stored elsewhere. */
@@ -338,6 +339,7 @@ struct counts {
     int64_t replayed;            /* stored answers that were sent again */
     int64_t before;              /* those of them that were first given before the run */
     int64_t attempts;            /* refusals after which the buyer asked again */
+    int64_t given_up; /* those of rejected_early after which the buyer might have asked again */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
 };

@@ -215,8 +215,6 @@ clients_clock() {
 # themselves.
 write_run_json() {
     local requests restocked=false
-    local setting
-    setting=$(ask GET "http://${RUN_INSTANCES[0]#*=}/lock") || setting='{}' # it may have been killed
     requests=$(run_requests)
     [[ -n $requests ]] || requests=$(jmeter_sales "$RUN_FOLDER/sale.jtl")
     [[ $(run_property restock_every 0) == 0 ]] || restocked=true
@@ -224,7 +222,7 @@ write_run_json() {
             --arg fault "$3" --argjson items "$4" --arg instances "${RUN_INSTANCES[*]%%=*}" \
             --argjson requests "$requests" --argjson quantity "$(run_property quantity 1)" \
             --arg scenario "$(basename "$RUN_SCENARIO" .properties)" --arg expect "$RUN_EXPECT" \
-            --argjson setting "$setting" --argjson retries "$(run_property retries 0)" \
+            --argjson setting "$RUN_SETTING" --argjson retries "$(run_property retries 0)" \
             --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
             '{run: $run, rung: $rung, write: $write, fault: $fault,
               on_conflict: ($setting.on_conflict // "wait"), local_first: ($setting.local_first // false),
@@ -284,6 +282,8 @@ drive_row() {
     set_stock "$(run_property stock 1000)" "${items[@]}"
     new_folder "$rung" "$write"
     switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
+    RUN_SETTING=$(ask GET "http://${RUN_INSTANCES[0]#*=}/lock") ||
+        fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its lock"
     before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))

@@ -152,6 +152,39 @@ def test_that_is_expected_of_buyers_who_never_ask_again(asked, expected):
             assert verdict["result"] == "undersold" and verdict["agrees"] == expected, (seed, folder, verdict["expected"])
 
 
+def takes_one_more(world):
+    """One unit is gone that nobody bought."""
+    another_buyer_buys(world)
+    world.redis["after"]["stock"]["item-0"] -= 1
+    return world
+
+
+@pytest.mark.parametrize("fault", [is_sent_away_in_another_way, takes_one_more], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("asked", [{"on_conflict": "fail"}, {"on_conflict": "wait", "write": "cas"},
+                                   {"on_conflict": "wait", "admit": "100,50"}])
+def test_a_policy_excuses_nothing_else(fault, asked):
+    worlds = {seed: fault(with_stock_left(seed, retries=0, **{"write": "decr", **asked}))
+              for seed in range(min(SEEDS, 20))}
+    with judge(worlds) as verdicts:
+        for seed, (verdict, folder) in verdicts.items():
+            assert verdict["result"] == "undersold" and not verdict["agrees"], (seed, folder, verdict["expected"])
+
+
+@pytest.mark.parametrize("field, told", [("on_conflict", "wait"), ("admit", "off")])
+def test_each_instance_must_have_the_policies_of_the_run(field, told):
+    """Another one had been set on this one."""
+    def judged(value):
+        world = crowd(1, on_conflict="fail", admit="100,50")
+        instance = world.run["instances"][0]
+        world.seq_edits[instance] = lambda lines: lines[0].update({field: value})
+        with judge({1: world}) as verdicts:
+            return verdicts[1][0]
+    assert judged(crowd(1, on_conflict="fail", admit="100,50").run[field])["result"] == "ok"
+    verdict = judged(told)
+    assert verdict["result"] == "inconclusive"
+    assert any(f'recorded with {field} "{told}"' in text for text in verdict["reasons"]), verdict["reasons"]
+
+
 def test_a_client_that_names_no_buyers_is_judged_as_before():
     worlds = {seed: shop.clean(seed) for seed in range(min(SEEDS, 20))}
     with judge(worlds) as verdicts:

@@ -152,9 +152,9 @@ def left(seed, fault="forgotten", released=None, renewed=True, waiters="lock-tim
 
 
 @pytest.mark.parametrize("how", [
-    {}, {"ttl_ms": 9000}, {"renewed": False},
+    {}, {"waiters": "lock-busy"}, {"ttl_ms": 9000}, {"renewed": False},
     {"released": "UNKNOWN"}, {"released": "UNREACHABLE", "renewed": False}],
-    ids=["forgotten", "renewed within its time", "outlives its time", "not released", "released in vain"])
+    ids=["forgotten", "nobody waits", "renewed within its time", "outlives its time", "not released", "released in vain"])
 def test_renewed_though_its_holder_is_gone(how):
     if how.get("released") == "UNKNOWN":
         how = {**how, "fault": "release_lost"}
@@ -162,7 +162,7 @@ def test_renewed_though_its_holder_is_gone(how):
 
 
 @pytest.mark.parametrize("how", [
-    {"lock": ("none", -2)}, {"released": "OK"}, {"released": "LOST"}, {"waiters": "lock-busy"},
+    {"lock": ("none", -2)}, {"released": "OK"}, {"released": "LOST"}, {"waiters": "queue-full"},
     {"renewed": False, "ttl_ms": 1600},
     {"renewed": False, "ttl_ms": 1600, "released": "UNKNOWN"}],
     ids=["key gone", "released", "another's", "nobody timed out", "its time is not over", "nor there"])
