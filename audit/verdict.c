@@ -109,8 +109,8 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                      run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
     if (counts->attempts > 0)
         findings_add(&run->findings, RESULT_OK,
-                     "attempts after which the buyer asked again: %lld (the lock was taken, or the "
-                     "shop admitted no more)",
+                     "attempts after which the buyer asked again: %lld (the lock was taken, the "
+                     "stock had changed, or the shop admitted no more)",
                      (long long)counts->attempts);
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,

@@ -104,7 +104,8 @@ static const struct row rows[] = {
      "the rung that guards a sale, or a name that means a rung and a write mode together"},
     {"write", WRITE, "a write mode", "", "", 0, 0, AT(named.by_write),
      "how a sale writes the stock. With decr: GET, then DECR. With set: GET, then SET. With "
-     "atomic: one script. With fenced or fenced_textbook: a DECR that is refused if its token is "
+     "atomic: one script. With cas: GET with a version, then one script that writes if the version "
+     "is unchanged. With fenced or fenced_textbook: a DECR that is refused if its token is "
      "too old"},
     {"on-conflict", CHOICE, CONFLICT_WORDS, "", "wait", 0, 0, AT(on_conflict),
      "what a sale does if another one has the lock. With wait: it waits for the lock, for "

@@ -3,7 +3,7 @@
 import pytest
 
 from failpoints import arm, paused
-from queue_shop import (LISTED, STOCK, STREAM, accepted, buy, died, flags, is_empty, keepers, length, opened, outcome)
+from queue_shop import (LISTED, STOCK, STREAM, accepted, buy, died, flags, is_empty, keepers, length, let_go, opened, outcome)
 from world import Background, Redis, wait_until
 
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
@@ -35,7 +35,7 @@ def test_a_worker_is_killed(redis, start, lock, write, point, by):
     shop = opened(redis, start, lock, write, "--failpoints", "sale.entered=pause")
     locations = [buy(shop), buy(shop, quantity=2)]
     arm(shop, point, "crash")
-    arm(shop, "sale.entered", "off")
+    let_go(shop, "sale.entered")
     wait_until(lambda: shop.process.poll() is not None, "it dies")
     assert died(shop)
     other = take_over(redis, start, lock, write)
@@ -62,8 +62,9 @@ def test_a_dead_workers_entry_comes_first(redis, start):
 def test_a_worker_dies_between_sale_and_acknowledgement(redis, start, write, left, again):
     """With decr and set one request takes two units (set: one more, because the next worker reads the stock anew).
     With atomic it takes one, at the same point."""
-    shop = opened(redis, start, "watchdog", write, "--failpoints", "queue.before_ack=crash")
+    shop = opened(redis, start, "watchdog", write, "--failpoints", "sale.entered=pause;queue.before_ack=crash")
     location = buy(shop)
+    let_go(shop, "sale.entered")
     wait_until(lambda: shop.process.poll() is not None, "it dies")
     assert died(shop) and redis("GET", STOCK) == "4"
     other = take_over(redis, start, "watchdog", write)

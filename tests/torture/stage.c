@@ -11,7 +11,7 @@
 
 #define RUN_MS 1200       /* limit of PHASE_RUN */
 #define RUN_GROUP_MS 5000 /* the same of a group, whose fail-overs take seconds */
-#define GIVE_UP_MS 10000  /* limit for a process to release its holds */
+#define GIVE_UP_MS 30000  /* limit for a process to release its holds, on a slow machine, too */
 #define ROUND_MS 5
 
 static void start_process(struct stage *stage, int process, bool fresh)
