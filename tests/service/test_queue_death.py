@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--on-conflict queue, where an instance or Redis dies: each accepted sale has one outcome."""
+import os
+
 import pytest
 
 from failpoints import arm, paused
@@ -57,7 +59,7 @@ def test_a_dead_workers_entry_comes_first(redis, start):
     assert is_empty(redis)
 
 
-@pytest.mark.parametrize("again", range(10))
+@pytest.mark.parametrize("again", range(int(os.environ.get("LADDER_AGAIN", "10"))))
 @pytest.mark.parametrize("write,left", [("decr", "3"), ("set", "3"), ("atomic", "4")])
 def test_a_worker_dies_between_sale_and_acknowledgement(redis, start, write, left, again):
     """With decr and set one request takes two units (set: one more, because the next worker reads the stock anew).
