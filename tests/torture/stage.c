@@ -9,9 +9,13 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define RUN_MS 1200       /* limit of PHASE_RUN */
-#define RUN_GROUP_MS 5000 /* the same of a group, whose fail-overs take seconds */
-#define GIVE_UP_MS 30000  /* limit for a process to release its holds, on a slow machine, too */
+#define RUN_MS 1200        /* limit of PHASE_RUN */
+#define RUN_GROUP_MS 5000  /* the same of a group, whose fail-overs take seconds */
+#ifdef __SANITIZE_THREAD__ /* its processes are slow */
+#define GIVE_UP_MS 30000
+#else
+#define GIVE_UP_MS 10000 /* limit for a process to release its holds */
+#endif
 #define ROUND_MS 5
 
 static void start_process(struct stage *stage, int process, bool fresh)
