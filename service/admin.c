@@ -120,14 +120,16 @@ void admin_metrics(struct service *service, struct request *request)
 {
     const struct lock_servers *several = &service->locks[ROLE_LOCK_SERVERS];
     struct setting setting = mode_copy(&service->mode);
-    char admit[ADMISSION_TEXT_MAX];
+    char admit[ADMISSION_TEXT_MAX], segments[SEGMENTS_TEXT_MAX];
     admission_print(&setting.admission, admit);
+    segments_print(&setting.segments, segments);
     struct metrics_now now = {
         .version = DLOCK_VERSION,
         .instance = service->config.instance,
         .rung = setting.rung->name,
         .write = write_ways[setting.write].name,
         .admit = admit,
+        .segments = segments,
         .on_conflict = conflict_word(setting.on_conflict),
         .local_first = setting.local_first,
         .queue_depth = workers_depth(service->sales),
@@ -241,7 +243,7 @@ static void answer_setting(struct service *service, struct request *request,
                            const struct setting *setting)
 {
     cJSON *json = cJSON_CreateObject();
-    char file[4352], admit[ADMISSION_TEXT_MAX];
+    char file[4352], admit[ADMISSION_TEXT_MAX], segments[SEGMENTS_TEXT_MAX];
     cJSON_AddStringToObject(json, "rung", setting->rung->name);
     cJSON_AddStringToObject(json, "write", write_ways[setting->write].name);
     cJSON_AddStringToObject(json, "on_conflict", conflict_word(setting->on_conflict));
@@ -250,6 +252,8 @@ static void answer_setting(struct service *service, struct request *request,
     cJSON_AddBoolToObject(json, "guard_reads", setting->guard_reads);
     admission_print(&setting->admission, admit);
     cJSON_AddStringToObject(json, "admit", admit);
+    segments_print(&setting->segments, segments);
+    cJSON_AddStringToObject(json, "segments", segments);
     if (setting->run[0] != '\0')
         cJSON_AddStringToObject(json, "run", setting->run);
     else
@@ -303,6 +307,19 @@ static bool take_switch(struct request *request, const cJSON *member, bool *valu
     return cJSON_IsBool(member);
 }
 
+/* "16", "naive:16" or 16. */
+static bool take_segments(struct request *request, const cJSON *member, struct wish *wish)
+{
+    char number[24] = "", error[SEGMENTS_ERROR_MAX];
+    if (cJSON_IsNumber(member))
+        snprintf(number, sizeof number, "%.17g", member->valuedouble);
+    const bool valid = segments_parse(cJSON_IsString(member) ? member->valuestring : number,
+                                      &wish->setting.segments, error);
+    if (!valid)
+        answer_problem(request, PROBLEM_INVALID_VALUE, "segments: %s", error);
+    return valid;
+}
+
 /* Reads one member of the body into the wish. False: it is wrong, and the request is answered. */
 static bool take_member(struct request *request, const cJSON *member, struct wish *wish)
 {
@@ -342,6 +359,8 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
             answer_problem(request, PROBLEM_INVALID_VALUE, "admit: %s", error);
         return valid;
     }
+    if (strcmp(name, "segments") == 0)
+        return take_segments(request, member, wish);
     if (strcmp(name, "run") == 0) {
         wish->named_run = config_is_name(text, RUN_MAX);
         if (!wish->named_run)
@@ -354,7 +373,7 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     answer_problem(
         request, PROBLEM_INVALID_VALUE,
         "\"%.40s\" is not known: the members are rung, write, run, on_conflict, local_first, "
-        "check_hold, guard_reads, admit",
+        "check_hold, guard_reads, admit, segments",
         name);
     return false;
 }
@@ -374,7 +393,7 @@ static bool take_members(struct request *request, struct wish *wish, const struc
 static bool admin_settle(const struct service *service, struct request *request, struct wish *wish,
                          const struct setting *now)
 {
-    char error[WRITE_ERROR_MAX], unfit[CONFLICT_ERROR_MAX];
+    char error[WRITE_ERROR_MAX], unfit[CONFLICT_ERROR_MAX], apart[SEGMENTS_ERROR_MAX];
     if (!take_members(request, wish, now))
         return false;
     if (wish->choice.rung == NULL)
@@ -385,6 +404,9 @@ static bool admin_settle(const struct service *service, struct request *request,
     else if (!conflict_fits(wish->setting.on_conflict, wish->setting.write,
                             service->config.enable_failpoints, unfit))
         answer_problem(request, PROBLEM_INVALID_VALUE, "on_conflict %s", unfit);
+    else if (!segments_fit(&wish->setting.segments, wish->setting.rung, wish->setting.write,
+                           wish->setting.on_conflict, apart))
+        answer_problem(request, PROBLEM_INVALID_VALUE, "%s", apart);
     else
         return true;
     return false;
@@ -428,14 +450,17 @@ static void log_switch(const struct setting *setting)
     const struct dlock_rung *rung = setting->rung;
     const struct write_way *way = &write_ways[setting->write];
     const bool flawed = admission_is_flawed(&setting->admission);
-    char admit[ADMISSION_TEXT_MAX];
+    const bool naive = setting->segments.naive;
+    char admit[ADMISSION_TEXT_MAX], segments[SEGMENTS_TEXT_MAX];
     admission_print(&setting->admission, admit);
-    log_event(rung->flawed || way->flawed || flawed ? LOG_WARNING : LOG_INFO, "lock",
-              "%s with %s, admit %s, run %s%s%s%s%s%s%s", rung->name, way->name, admit,
-              setting->run[0] != '\0' ? setting->run : "-",
+    segments_print(&setting->segments, segments);
+    log_event(rung->flawed || way->flawed || flawed || naive ? LOG_WARNING : LOG_INFO, "lock",
+              "%s with %s, admit %s, segments %s, run %s%s%s%s%s%s%s%s%s", rung->name, way->name,
+              admit, segments, setting->run[0] != '\0' ? setting->run : "-",
               rung->flawed ? "; this rung is flawed: " : "", rung->flawed ? rung->flaw : "",
               way->flawed ? "; this write mode is flawed: " : "", way->flawed ? way->flaw : "",
-              flawed ? "; this admission is flawed: " : "", flawed ? ADMISSION_FLAW : "");
+              flawed ? "; this admission is flawed: " : "", flawed ? ADMISSION_FLAW : "",
+              naive ? "; these segments are flawed: " : "", naive ? SEGMENTS_FLAW : "");
 }
 
 static bool is_same_setting(const struct setting *one, const struct setting *two)
@@ -443,6 +468,8 @@ static bool is_same_setting(const struct setting *one, const struct setting *two
     return one->rung == two->rung && one->write == two->write &&
            one->on_conflict == two->on_conflict && one->local_first == two->local_first &&
            one->check_hold == two->check_hold && one->guard_reads == two->guard_reads &&
+           one->segments.count == two->segments.count &&
+           one->segments.naive == two->segments.naive &&
            admission_is_same(&one->admission, &two->admission);
 }
 

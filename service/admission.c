@@ -79,9 +79,9 @@ void admission_keys(const struct sale_env *env, const struct sale *sale,
 {
     const bool article = env->config->keys == KEYS_ARTICLE;
     const char *before = article ? "{" : "", *after = article ? "}" : "";
-    snprintf(keys->set, ADMISSION_KEY_MAX, "%s%s%s:set", before, sale->stock_key, after);
-    snprintf(keys->bucket, ADMISSION_KEY_MAX, "%s%s%s:bucket", before, sale->stock_key, after);
-    snprintf(keys->window, ADMISSION_KEY_MAX, "%s%s%s:window", before, sale->stock_key, after);
+    snprintf(keys->set, ADMISSION_KEY_MAX, "%s%s%s:set", before, sale->item_key, after);
+    snprintf(keys->bucket, ADMISSION_KEY_MAX, "%s%s%s:bucket", before, sale->item_key, after);
+    snprintf(keys->window, ADMISSION_KEY_MAX, "%s%s%s:window", before, sale->item_key, after);
 }
 
 static void end_not_admitted(struct sale *sale, const struct admission *admission, int64_t wait_us)

@@ -37,7 +37,8 @@ enum kind {
     CHOICE,
     LOCK,
     WRITE,
-    ADMIT
+    ADMIT,
+    SEGMENTS
 };
 
 struct row {
@@ -130,6 +131,10 @@ static const struct row rows[] = {
      "More are answered 429. RATE sales a second; BURST may come at once, by default as many as "
      "the stock was set to last. With window, FLAWED: a counter for each second, which admits "
      "twice the rate where two seconds meet"},
+    {"segments", SEGMENTS, SEGMENTS_FORM, "", "1", 0, 0, AT(segments),
+     "over how many keys an item's stock lies, each with a lock of its own. A sale that finds too "
+     "few in its segment looks on in the others. With naive, FLAWED: it is told that nothing is "
+     "left. PUT /inventory/{item} lays the stock so"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),
@@ -469,7 +474,7 @@ static bool set_value(struct config *config, const struct row *row, const char *
                       const char *value, char error[CONFIG_ERROR_MAX])
 {
     void *field = (char *)config + row->offset;
-    char names[WRITE_NAMES_MAX], why_not[ADMISSION_ERROR_MAX];
+    char names[WRITE_NAMES_MAX], why_not[SEGMENTS_ERROR_MAX];
     const char *why, *shown = text_without_logins(value);
     int64_t number;
     int index;
@@ -501,6 +506,9 @@ static bool set_value(struct config *config, const struct row *row, const char *
                config_wrong(error, "%s: \"%s\" is not one of %s", from, shown, names);
     case ADMIT:
         return admission_parse(value, field, why_not) ||
+               config_wrong(error, "%s: %s", from, why_not);
+    case SEGMENTS:
+        return segments_parse(value, field, why_not) ||
                config_wrong(error, "%s: %s", from, why_not);
     case NAME:
         if ((value[0] != '\0' || row->fallback[0] != '\0') &&
@@ -821,6 +829,9 @@ bool config_read(struct config *config, struct config_request *request, int argc
     char unfit[CONFLICT_ERROR_MAX];
     if (!conflict_fits(config->on_conflict, config->write, config->enable_failpoints, unfit))
         return config_wrong(error, "--on-conflict: %s", unfit);
+    char apart[SEGMENTS_ERROR_MAX];
+    if (!segments_fit(&config->segments, config->lock, config->write, config->on_conflict, apart))
+        return config_wrong(error, "--segments: %s", apart);
     if (config_lacks(config, config->lock, lack))
         return config_wrong(error, "--lock %s %s", config->lock->name, lack);
     if (config->redis[0] == '\0')
@@ -890,7 +901,7 @@ cJSON *config_json(const struct config *config)
     for (size_t i = 0; i < ROWS && json != NULL; i++) {
         const void *field = (const char *)config + rows[i].offset;
         const char *flag = rows[i].flag;
-        char name[64], shown[4096], admit[ADMISSION_TEXT_MAX];
+        char name[64], shown[4096], admit[ADMISSION_TEXT_MAX], segments[SEGMENTS_TEXT_MAX];
         snprintf(name, sizeof name, "%s", flag);
         for (char *c = name; *c != '\0'; c++)
             if (*c == '-')
@@ -914,6 +925,10 @@ cJSON *config_json(const struct config *config)
         case ADMIT:
             admission_print(field, admit);
             cJSON_AddStringToObject(json, name, admit);
+            break;
+        case SEGMENTS:
+            segments_print(field, segments);
+            cJSON_AddStringToObject(json, name, segments);
             break;
         case SERVER:
             cJSON_AddStringToObject(json, name, text_without_logins(*(char *const *)field));

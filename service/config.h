@@ -8,6 +8,7 @@
 
 #include "admission.h"
 #include "engines.h"
+#include "segments.h"
 #include "token.h"
 #include "write.h"
 
@@ -46,6 +47,7 @@ struct config {
     int64_t replicas;
     int on_conflict; /* enum on_conflict */
     bool local_first;
+    struct segments segments;
     bool check_hold;
     bool guard_reads;
     struct admission admission;

@@ -28,6 +28,8 @@
     X(sale, before_upgrade,                                                                        \
       "with upgrade=1: the stock was read under the read lock, which the sale still holds", "")    \
     X(sale, entered, "the lock was acquired", "")                                                  \
+    X(sale, between_segments,                                                                      \
+      "with --segments: too few units were in its segments, and it asks for other locks now", "")  \
     X(sale, after_read, "the stock was read", "")                                                  \
     X(sale, before_write, "after the business time and the last check of the hold", "")            \
     X(sale, after_write, "the stock was written",                                                  \

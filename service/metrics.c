@@ -357,9 +357,9 @@ char *metrics_print(const struct metrics_now *now)
     metrics_print_head(out, "inventoryd_info", "gauge", "The version and the current settings.");
     fprintf(out,
             "inventoryd_info{version=\"%s\",instance=\"%s\",rung=\"%s\",write=\"%s\","
-            "on_conflict=\"%s\",local_first=\"%s\",admit=\"%s\"} 1\n",
+            "on_conflict=\"%s\",local_first=\"%s\",admit=\"%s\",segments=\"%s\"} 1\n",
             now->version, now->instance, now->rung, now->write, now->on_conflict,
-            now->local_first ? "on" : "off", now->admit);
+            now->local_first ? "on" : "off", now->admit, now->segments);
     metrics_print_results(out, "inventory_sales_total", "Sales by how they ended.", "sold", sales);
     metrics_print_results(out, "inventory_guarded_reads_total",
                           "With --guard-reads: reads by how they ended.", "read", reads);

@@ -50,6 +50,7 @@ struct metrics_now {
     const char *rung;
     const char *write;
     const char *admit;
+    const char *segments;
     const char *on_conflict;
     bool local_first;
     size_t queue_depth;

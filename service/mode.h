@@ -8,6 +8,7 @@
 #define MODE_H
 
 #include "admission.h"
+#include "segments.h"
 
 #include <dlock.h>
 #include <pthread.h>
@@ -25,6 +26,7 @@ struct setting {
     bool check_hold;
     bool guard_reads;
     struct admission admission;
+    struct segments segments;
     char run[RUN_MAX + 1]; /* "": none was named */
 };
 

@@ -5,6 +5,7 @@
 #include "resolve.h"
 
 #include "../lock/clock.h"
+#include "span.h"
 
 #include <time.h>
 
@@ -163,7 +164,8 @@ enum stock_status resolve_sale(struct sale_worker *worker, struct sale *sale, in
         return STOCK_LOST;
     if (find_out(worker, sale, &stock) != STOCK_OK)
         return STOCK_LOST;
-    *after = sale->left - sale->quantity;
+    /* of several segments all were written, or none: the first one tells */
+    *after = sale->left - (sale->span != NULL ? sale->span->parts[0].quantity : sale->quantity);
     return stock == *after ? STOCK_OK : stock == sale->left ? STOCK_UNAVAILABLE : STOCK_LOST;
 }
 
@@ -211,7 +213,8 @@ enum stock_status resolve_restock(struct sale_worker *worker, struct sale *sale,
     *before = sale->adds ? sale->left : STOCK_NONE;
     enum stock_status found = find_out(worker, sale, &stock);
     bool known = found == STOCK_OK && (stock == after || stock == *before);
-    if (checks_as_it_writes(worker->env)) /* see find_out: a late sale */
+    /* see find_out: a late sale; and a stock that lies over segments is no one number */
+    if (checks_as_it_writes(worker->env) || sale->span != NULL)
         return STOCK_LOST;
     if (found == STOCK_LOST || (sale->adds && !known))
         return STOCK_LOST;

@@ -16,6 +16,7 @@
 #include "restock.h"
 #include "sale_record.h"
 #include "selling.h"
+#include "span.h"
 #include "suspend.h"
 
 #include <string.h>
@@ -34,10 +35,11 @@ bool sale_is_item(const char *item)
 void sale_name_keys(const struct config *config, struct sale *sale)
 {
     const bool article = config->keys == KEYS_ARTICLE;
-    snprintf(sale->stock_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", sale->item);
+    snprintf(sale->item_key, KEY_MAX, article ? "inventory" : "inventory:{%s}", sale->item);
+    snprintf(sale->stock_key, KEY_MAX, "%s", sale->item_key);
     snprintf(sale->lock_name, KEY_MAX, article ? "redisLock" : "lock:{%s}", sale->item);
     snprintf(sale->record_key, RECORD_KEY_MAX, article ? "{%s}:key:%s" : "%s:key:%s",
-             sale->stock_key, sale->key);
+             sale->item_key, sale->key);
 }
 
 /* False: there is no such item. */
@@ -55,7 +57,13 @@ static void check_key(const struct sale_env *env, struct sale *sale)
 {
     const int write = env->mode->now.write;
     char detail[sizeof sale->detail], names[WRITE_NAMES_MAX];
-    if (sale->key[0] == '\0' || write_keeps_keys(write) || sale->works_off)
+    if (sale->key[0] == '\0' || sale->works_off)
+        return;
+    if (segments_several(env))
+        section_end(sale, SALE_KEY_UNSUPPORTED,
+                    "the stock lies over several segments, and a stored answer is that of one; "
+                    "sales with a key need 1 segment (--segments, or PUT /lock)");
+    if (segments_several(env) || write_keeps_keys(write))
         return;
     write_keeper_names(names);
     snprintf(detail, sizeof detail,
@@ -128,6 +136,19 @@ static bool sale_open_lock(const struct sale_env *env, struct sale *sale)
     return false;
 }
 
+/* Opens what the sale needs at first: its segment's lock, or all segments' for a restock and for a
+ * guarded read. Sales of other owners begin at other segments. */
+static bool sale_open_locks(const struct sale_env *env, struct sale *sale)
+{
+    const int count = env->mode->now.segments.count;
+    if (count == 1)
+        return sale_open_lock(env, sale);
+    if (sale->purpose != SALE_SELL)
+        return span_all(sale, (size_t)count) && span_open(env, sale);
+    segments_turn(env, sale, (int)(sale->lock_owner->number % (unsigned)count) + 1);
+    return sale_open_lock(env, sale);
+}
+
 static bool take_lock_owner(const struct sale_env *env, struct sale *sale)
 {
     sale->lock_owner = lock_owner_take(env->lock_owner_pool);
@@ -148,7 +169,8 @@ static bool take_lock_owner(const struct sale_env *env, struct sale *sale)
 static enum dlock_mode first_mode(const struct sale_env *env, const struct sale *sale)
 {
     const struct setting *now = &env->mode->now;
-    bool reads = now->guard_reads && (sale->purpose == SALE_READ || sale->upgrade == 1);
+    const bool looks = sale->upgrade == 1 && !segments_several(env);
+    const bool reads = now->guard_reads && (sale->purpose == SALE_READ || looks);
     return reads && now->rung->shared ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
 }
 
@@ -184,7 +206,7 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
         section_end(sale, SALE_DEADLINE, "it waited in the queue for longer than --wait-ms");
         return STEP_END;
     }
-    return !locks || sale_open_lock(env, sale) ? STEP_JOIN : STEP_END;
+    return !locks || sale_open_locks(env, sale) ? STEP_JOIN : STEP_END;
 }
 
 /* The stock was not reached. If it has the same server as the lock, both are away. */
@@ -267,9 +289,26 @@ static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hol
         log_event(LOG_WARNING, "release", "%s: %s", sale->lock_name, dlock_error());
 }
 
-static void record_exit(const struct sale_env *env, const struct sale *sale)
+/* In reverse order. */
+static void let_go_all(struct sale_worker *worker, struct sale *sale)
 {
-    RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
+    sale_worker_rest(worker); /* the lock's server may hang */
+    for (size_t i = span_count(sale); i-- > 0;) {
+        span_turn(worker->env, sale, i);
+        if (sale->hold != NULL)
+            sale_let_go(worker, sale, sale->hold);
+        sale->hold = NULL;
+        if (sale->span != NULL)
+            sale->span->holds[i] = NULL;
+    }
+}
+
+static void record_exit(const struct sale_env *env, struct sale *sale)
+{
+    for (size_t i = span_count(sale); i-- > 0 && sale->purpose != SALE_RESTOCK;) {
+        span_turn(env, sale, i);
+        RECORD(env, sale, "exit", ",\"hold\":\"%s\"", sale->hold_id);
+    }
 }
 
 /* The acquire of the write lock was answered, so the read lock is no longer needed. */
@@ -299,9 +338,12 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     }
     sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
-    lock_servers_note(env->locks[sale_locks(env)->role], sale->hold);
     metrics_acquired(sale->granted_ns - sale->acquire_ns);
-    sale_record_enter(env, sale);
+    for (size_t i = span_count(sale); i-- > 0;) {
+        span_turn(env, sale, i);
+        lock_servers_note(env->locks[sale_locks(env)->role], sale->hold);
+        sale_record_enter(env, sale);
+    }
     if (looks)
         return selling_read_shared(worker, sale)
                    ? section_point(sale, "before_upgrade", STEP_UPGRADE)
@@ -323,8 +365,16 @@ static enum sale_step sale_acquire_write(struct sale_worker *worker, struct sale
 
 static void read_alone(struct sale_worker *worker, struct sale *sale)
 {
-    if (section_may_go_on(worker->env, sale) && section_read(worker, sale, NULL, &sale->left))
-        sale_record_read(worker->env, sale, sale->left);
+    int64_t stocks[SEGMENTS_MAX];
+    if (!section_may_go_on(worker->env, sale))
+        return;
+    if (!segments_several(worker->env)) {
+        if (section_read(worker, sale, NULL, &sale->left))
+            sale_record_read(worker->env, sale, sale->left);
+    } else if (segments_read(worker, sale, stocks)) {
+        sale->left = segments_sum(worker->env, stocks);
+        sale_record_segments(worker->env, sale, stocks);
+    }
 }
 
 static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *sale)
@@ -338,7 +388,7 @@ static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *s
     else if (!epoch_granted(worker, sale))
         return STEP_LEAVE;
     else if (sale->purpose == SALE_RESTOCK)
-        restock(worker, sale);
+        return restock(worker, sale);
     else
         return sale->works_off ? queue_sale_take(worker, sale) : selling_read(worker, sale);
     return STEP_LEAVE;
@@ -368,15 +418,40 @@ static enum sale_step sale_work(struct sale_worker *worker, struct sale *sale)
 
 static enum sale_step sale_leave(struct sale_worker *worker, struct sale *sale)
 {
-    if (sale->purpose != SALE_RESTOCK)
-        record_exit(worker->env, sale);
+    record_exit(worker->env, sale);
+    return STEP_END;
+}
+
+/* Too few units are in its segments, or a restock needs the locks of more of them. */
+static enum sale_step sale_elsewhere(struct sale_worker *worker, struct sale *sale)
+{
+    const struct sale_env *env = worker->env;
+    struct span *next = sale->next_span;
+    const bool one = next->count == 1;
+    record_exit(env, sale);
+    let_go_all(worker, sale);
+    span_free(sale->span);
+    sale->span = one ? NULL : next;
+    sale->next_span = NULL;
+    if (one) {
+        segments_turn(env, sale, next->parts[0].segment);
+        span_free(next);
+    }
+    if (mono_ns() >= sale->deadline_ns)
+        section_end(sale, SALE_DEADLINE,
+                    "its time (--wait-ms) was over while it looked on in other segments");
+    else if (one ? sale_open_lock(env, sale) : span_open(env, sale))
+        return sale->purpose == SALE_RESTOCK ? STEP_ASK
+                                             : section_point(sale, "between_segments", STEP_ASK);
     return STEP_END;
 }
 
 static enum sale_step sale_forget(struct sale_worker *worker, struct sale *sale)
 {
     enum sale_step next = sale_leave(worker, sale);
-    if (lock_owner_forget(sale->lock_owner, sale->hold))
+    if (sale->span != NULL)
+        span_forget(worker->env, sale);
+    else if (lock_owner_forget(sale->lock_owner, sale->hold))
         sale->hold = NULL;
     return next;
 }
@@ -388,9 +463,8 @@ static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
     if (!sale->replayed && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
                             sale->result == SALE_INSUFFICIENT_STOCK))
         metrics_stock(sale->item, sale->left);
-    sale_worker_rest(worker); /* the lock's server may hang */
-    if (sale->hold != NULL)
-        sale_let_go(worker, sale, sale->hold);
+    let_go_all(worker, sale);
+    span_close(sale->span);
     sale_record_end(env, sale);
     outage_give_back(sale->patience);
     if (sale->lock_owner != NULL)
@@ -459,8 +533,8 @@ static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *
     [STEP_REENTER] = sale_reenter,     [STEP_REENTERED] = selling_reentered,
     [STEP_WORK] = sale_work,           [STEP_DECIDE] = selling_decide,
     [STEP_WRITE] = sale_write,         [STEP_ACKNOWLEDGE] = queue_sale_acknowledge,
-    [STEP_FORGET] = sale_forget,       [STEP_LEAVE] = sale_leave,
-    [STEP_END] = sale_finish,
+    [STEP_FORGET] = sale_forget,       [STEP_ELSEWHERE] = sale_elsewhere,
+    [STEP_LEAVE] = sale_leave,         [STEP_END] = sale_finish,
 };
 
 enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale)

@@ -90,6 +90,7 @@ enum sale_step {
     STEP_WRITE,
     STEP_ACKNOWLEDGE, /* an entry of the queue was sold; a flawed write acknowledges it now */
     STEP_FORGET,      /* failpoint sale.after_write: leaves without releasing the lock */
+    STEP_ELSEWHERE,   /* --segments: releases its locks, and opens those of other segments */
     STEP_LEAVE,
     STEP_END, /* releases the lock, records the result, frees what the sale took */
     STEP_OVER,
@@ -99,6 +100,7 @@ enum sale_step {
 enum sale_wait { WAIT_NOTHING, WAIT_SWITCH, WAIT_LOCK, WAIT_TIME, WAIT_POINT };
 
 struct sale;
+struct span;
 
 /* The callbacks of the caller that drives sales. */
 struct sale_driver {
@@ -186,7 +188,13 @@ struct sale {
     /* a lost write may still arrive, and nothing excludes it: the lock is left to expire */
     bool abandons;
     struct lock_owner *lock_owner;
-    char stock_key[KEY_MAX];
+    char item_key[KEY_MAX];
+    char stock_key[KEY_MAX]; /* what it writes: the item's key, or that of its segment */
+    int segment;             /* 0: the stock lies in one piece */
+    int segments;            /* segment: of how many */
+    int64_t all;             /* segment: what all segments had when it read them */
+    struct span *span;       /* if it needs several segments at once; or NULL */
+    struct span *next_span;  /* where it looks on, or NULL */
     char lock_name[KEY_MAX];
     char record_key[RECORD_KEY_MAX]; /* of the answer stored under its key */
     char queue_key[KEY_MAX + 8];     /* if it is queued: its item's queue, and the pointer from */

@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "log.h"
 #include "metrics.h"
+#include "span.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -96,6 +97,18 @@ void sale_record_read(const struct sale_env *env, const struct sale *sale, int64
         snprintf(epoch, sizeof epoch, ",\"epoch\":%" PRIu64, sale->epoch);
     RECORD(env, sale, "read", ",\"hold\":\"%s\",\"stock_before\":%" PRId64 "%s", sale->hold_id,
            stock, epoch);
+}
+
+void sale_record_segments(const struct sale_env *env, struct sale *sale,
+                          const int64_t stocks[SEGMENTS_MAX])
+{
+    const int64_t all = segments_sum(env, stocks);
+    for (size_t i = span_count(sale); i-- > 0;) {
+        span_turn(env, sale, i);
+        RECORD(env, sale, "read",
+               ",\"hold\":\"%s\",\"segment\":%d,\"stock_before\":%" PRId64 ",\"all\":%" PRId64,
+               sale->hold_id, sale->segment, stocks[sale->segment - 1], all);
+    }
 }
 
 /* ---- Events and commands of the lock library ------------------------------------------------- */

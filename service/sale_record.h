@@ -23,6 +23,9 @@ void sale_record_invoke(const struct sale_env *env, const struct sale *sale);
 void sale_record_enter(const struct sale_env *env, struct sale *sale);
 /* Records the stock that the sale read. */
 void sale_record_read(const struct sale_env *env, const struct sale *sale, int64_t stock);
+/* The same for each segment whose lock it has. */
+void sale_record_segments(const struct sale_env *env, struct sale *sale,
+                          const int64_t stocks[SEGMENTS_MAX]);
 /* Counts how the sale ended, and records it unless a `read`, `write` or `unknown` already says it.
  * Does nothing for a restock, which records its own end. */
 void sale_record_end(const struct sale_env *env, const struct sale *sale);

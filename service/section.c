@@ -6,6 +6,7 @@
 
 #include "../lock/clock.h"
 #include "conflict.h"
+#include "span.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,23 +101,37 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
 
 enum stock_layout section_layout(const struct sale_env *env)
 {
-    return env->mode->now.write == WRITE_CAS ? LAYOUT_VERSION : LAYOUT_NUMBER;
+    return segments_several(env)               ? LAYOUT_SEGMENTS
+           : env->mode->now.write == WRITE_CAS ? LAYOUT_VERSION
+                                               : LAYOUT_NUMBER;
 }
 
-/* Ends the sale if its stock is laid out for another write mode. The text of stock_error() is
- * lost then. */
+/* Ends the sale if its stock is laid otherwise than this instance sells it. The text of
+ * stock_error() is lost then. */
 static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale)
 {
-    const bool wants_version = section_layout(worker->env) == LAYOUT_VERSION;
-    const enum stock_layout other = wants_version ? LAYOUT_NUMBER : LAYOUT_VERSION;
-    char detail[sizeof sale->detail];
-    if (!stock_is_laid(worker->stock, sale->stock_key, other))
+    const struct setting *now = &worker->env->mode->now;
+    const enum stock_layout wanted = section_layout(worker->env);
+    const bool wants_segments = wanted == LAYOUT_SEGMENTS;
+    char detail[sizeof sale->detail], is[64] = "has a version", here[64];
+    int segments;
+    const enum stock_layout found = stock_find_layout(worker->stock, sale->item_key, &segments);
+    if (found == LAYOUT_NONE ||
+        (found == wanted && segments == (wants_segments ? now->segments.count : 0)))
         return false;
+    if (found == LAYOUT_NUMBER)
+        snprintf(is, sizeof is, wants_segments ? "lies in one piece" : "has no version");
+    else if (found == LAYOUT_SEGMENTS)
+        snprintf(is, sizeof is, "lies over %d segments", segments);
+    if (wants_segments)
+        snprintf(here, sizeof here, "has %d segments", now->segments.count);
+    else
+        snprintf(here, sizeof here, "writes %swith \"%s\"",
+                 found == LAYOUT_SEGMENTS ? "one piece " : "", write_ways[now->write].name);
     snprintf(detail, sizeof detail,
-             "the stock of %s has %s version, and this instance writes with \"%s\"; an operator "
-             "must set it here (PUT /inventory/%s), or switch this instance (PUT /lock)",
-             sale->item, wants_version ? "no" : "a", write_ways[worker->env->mode->now.write].name,
-             sale->item);
+             "the stock of %s %s, and this instance %s; an operator must set it here (PUT "
+             "/inventory/%s), or switch this instance (PUT /lock)",
+             sale->item, is, here, sale->item);
     section_end(sale, SALE_OTHER_LAYOUT, detail);
     return true;
 }
@@ -129,14 +144,18 @@ void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum st
         outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
     char error[STOCK_ERROR_MAX];
     snprintf(error, sizeof error, "%s", stock_error(worker->stock));
-    if (status == STOCK_INVALID && section_end_by_layout(worker, sale))
+    /* a hash without a version looks to cas as if there were no stock */
+    const bool may_be_other =
+        status == STOCK_INVALID || status == STOCK_SEGMENTED ||
+        (status == STOCK_MISSING && section_layout(worker->env) == LAYOUT_VERSION);
+    if (may_be_other && section_end_by_layout(worker, sale))
         return;
     section_end(sale,
-                status == STOCK_MISSING   ? SALE_UNKNOWN_ITEM
-                : status == STOCK_INVALID ? SALE_STOCK_INVALID
-                : status == STOCK_STALE   ? SALE_STALE_TOKEN
-                : status == STOCK_EPOCH   ? SALE_STALE_EPOCH
-                                          : SALE_STOCK_UNAVAILABLE,
+                status == STOCK_MISSING                                ? SALE_UNKNOWN_ITEM
+                : status == STOCK_INVALID || status == STOCK_SEGMENTED ? SALE_STOCK_INVALID
+                : status == STOCK_STALE                                ? SALE_STALE_TOKEN
+                : status == STOCK_EPOCH                                ? SALE_STALE_EPOCH
+                                                                       : SALE_STOCK_UNAVAILABLE,
                 error);
     if (status == STOCK_EPOCH)
         epoch_refused(worker);
@@ -166,6 +185,13 @@ const struct stock_fence *section_fence(const struct sale_env *env, const struct
 bool section_read(struct sale_worker *worker, struct sale *sale, const struct stock_fence *fence,
                   int64_t *stock)
 {
+    int64_t stocks[SEGMENTS_MAX];
+    if (segments_several(worker->env)) {
+        if (!segments_read(worker, sale, stocks))
+            return false;
+        *stock = segments_sum(worker->env, stocks);
+        return true;
+    }
     enum stock_status status =
         section_layout(worker->env) == LAYOUT_VERSION
             ? stock_read_version(worker->stock, sale->stock_key, stock, &sale->version)
@@ -178,7 +204,7 @@ bool section_read(struct sale_worker *worker, struct sale *sale, const struct st
 bool section_may_go_on(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;
-    if (env->mode->now.check_hold && !dlock_valid(sale->hold))
+    if (env->mode->now.check_hold && !span_is_valid(sale))
         section_end(sale, SALE_LOCK_LOST,
                     reads ? "the hold was no longer valid; nothing was read"
                           : "the hold was no longer valid; nothing was written");

@@ -9,6 +9,7 @@
 #include "log.h"
 #include "metrics.h"
 #include "sale_record.h"
+#include "span.h"
 
 #include <inttypes.h>
 #include <sys/random.h>
@@ -34,7 +35,7 @@ bool selling_is_enough(const struct sale_env *env, struct sale *sale, int64_t st
 static bool is_not_there(const struct sale *sale, const struct setting *now, int64_t after)
 {
     return after < 0 && !now->rung->flawed && !write_ways[now->write].flawed &&
-           (now->write == WRITE_FENCED || dlock_valid(sale->hold));
+           (now->write == WRITE_FENCED || span_is_valid(sale));
 }
 
 /* The DECR went below zero: ends the sale, and adds its units to the stock again. */
@@ -61,10 +62,42 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
                   sale->stock_key, sale->quantity, stock_error(worker->stock));
 }
 
+/* The units of a segment are as many apart as there are segments. */
+static int64_t lowest_unit(const struct sale_env *env, const struct sale *sale, int64_t after)
+{
+    return after * env->mode->now.segments.count + sale->segment;
+}
+
+/* The write of a sale that took units of segments. */
+static void record_parts(const struct sale_env *env, struct sale *sale, int64_t after)
+{
+    const struct span_part alone = {
+        .stock = after + sale->quantity, .quantity = sale->quantity, .after = after};
+    const size_t count = span_count(sale);
+    sale->left = sale->all - sale->quantity;
+    for (size_t i = 0; i < count; i++) {
+        const struct span_part *part = sale->span != NULL ? &sale->span->parts[i] : &alone;
+        span_turn(env, sale, i);
+        RECORD(env, sale, "write",
+               ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
+               ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64
+               ",\"segment\":%d,\"segments\":%d,\"part\":%zu,\"parts\":%zu,\"left\":%" PRId64,
+               sale->hold_id, part->stock, part->after, lowest_unit(env, sale, part->after),
+               part->quantity, sale->segment, env->mode->now.segments.count, i + 1, count,
+               sale->left);
+    }
+    span_turn(env, sale, 0);
+    sale->unit = lowest_unit(env, sale, after);
+}
+
 void selling_sold(const struct sale_env *env, struct sale *sale, int64_t after)
 {
     const int64_t before = sale->left;
     outage_hint(env->outage, ROLE_STOCK, OUTAGE_THERE);
+    if (segments_several(env)) {
+        record_parts(env, sale, after);
+        return;
+    }
     sale->left = after;
     sale->unit = after + 1;
     RECORD(env, sale, "write",
@@ -84,8 +117,11 @@ void selling_accepted(const struct sale_env *env, const struct sale *sale)
 static void end_unknown(struct sale_worker *worker, struct sale *sale)
 {
     outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
-    RECORD(worker->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64,
-           sale->hold_id, worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity);
+    char parts[24] = "";
+    if (segments_several(worker->env))
+        snprintf(parts, sizeof parts, ",\"parts\":%zu", span_count(sale));
+    RECORD(worker->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64 "%s",
+           sale->hold_id, worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity, parts);
     section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
 }
 
@@ -263,12 +299,37 @@ static enum stock_status write_once(struct sale_worker *worker, struct sale *sal
 
 /* ---- Read, decide, write --------------------------------------------------------------------- */
 
+/* Takes the units of all its segments by one script, whatever the write mode is. *after: what the
+ * first of them has after that. */
+static enum stock_status write_span(struct sale_worker *worker, struct sale *sale, int64_t *after)
+{
+    struct span *span = sale->span;
+    struct segment_keys keys;
+    const char *list[SEGMENTS_MAX];
+    int64_t quantities[SEGMENTS_MAX], left[SEGMENTS_MAX];
+    segments_keys(worker->env->config, sale, SEGMENTS_MAX, &keys);
+    for (size_t i = 0; i < span->count; i++) {
+        list[i] = keys.list[span->parts[i].segment - 1];
+        quantities[i] = span->parts[i].quantity;
+    }
+    enum stock_status status =
+        stock_take_segments(worker->stock, sale->item_key, worker->env->mode->now.segments.count,
+                            list, quantities, span->count, left);
+    for (size_t i = 0; i < span->count; i++)
+        span->parts[i].after =
+            status == STOCK_OK ? left[i] : span->parts[i].stock - span->parts[i].quantity;
+    *after = span->parts[0].after;
+    return status;
+}
+
 /* Writes the stock in the current write mode. *after: the stock after that; with
  * STOCK_INSUFFICIENT, what it would have been. */
 static enum stock_status write_stock(struct sale_worker *worker, struct sale *sale, int64_t *after)
 {
     struct section_fence room;
     enum stock_status status;
+    if (sale->span != NULL)
+        return write_span(worker, sale, after);
     switch ((enum write_mode)worker->env->mode->now.write) {
     case WRITE_SET:
         *after = sale->left - sale->quantity;
@@ -317,7 +378,13 @@ static bool is_confirmed(struct sale_worker *worker, const struct sale *sale,
 
 static bool reads_as_it_writes(const struct sale_env *env)
 {
-    return env->mode->now.write == WRITE_ATOMIC;
+    return env->mode->now.write == WRITE_ATOMIC && !segments_several(env);
+}
+
+/* --segments with atomic: without a lock others may sell between its read and its write. */
+static bool may_be_overtaken(const struct sale_env *env)
+{
+    return env->mode->now.write == WRITE_ATOMIC && segments_several(env);
 }
 
 /* The stock was changed since the sale read it: it reads again after a pause. The pauses grow, and
@@ -343,10 +410,45 @@ static enum sale_step selling_try_again(const struct sale_worker *worker, struct
     return STEP_SECTION;
 }
 
+/* --segments: reads all segments, and sells from those whose locks it has if they have enough.
+ * Otherwise it looks on, unless all of them have too few. */
+static enum sale_step read_segments(struct sale_worker *worker, struct sale *sale)
+{
+    const struct sale_env *env = worker->env;
+    const struct segments *segments = &env->mode->now.segments;
+    int64_t stocks[SEGMENTS_MAX];
+    int chosen[SEGMENTS_MAX];
+    if (!segments_read(worker, sale, stocks))
+        return STEP_LEAVE;
+    sale_record_segments(env, sale, stocks);
+    sale->all = segments_sum(env, stocks);
+    sale->left = stocks[sale->segment - 1];
+    for (size_t i = 0; sale->span != NULL && i < sale->span->count; i++)
+        sale->span->parts[i].stock = stocks[sale->span->parts[i].segment - 1];
+    const int64_t seen = segments->naive ? sale->left : sale->all;
+    sale->stock_master = stock_master(worker->stock);
+    if (sale->span != NULL ? span_share(sale) : sale->left >= sale->quantity)
+        return section_point(sale, "after_read", sale->reenter ? STEP_REENTER : STEP_WORK);
+    if (seen >= sale->quantity) {
+        const size_t count =
+            segments_choose(stocks, segments->count, sale->segment, sale->quantity, chosen);
+        sale->next_span = span_new(chosen, count);
+        if (sale->next_span != NULL)
+            return STEP_ELSEWHERE;
+        section_end(sale, SALE_INTERNAL, "out of memory");
+        return STEP_LEAVE;
+    }
+    sale->left = seen;
+    section_end(sale, seen <= 0 ? SALE_SOLD_OUT : SALE_INSUFFICIENT_STOCK, "");
+    return STEP_LEAVE;
+}
+
 enum sale_step selling_read(struct sale_worker *worker, struct sale *sale)
 {
     int64_t stock;
     struct section_fence room;
+    if (segments_several(worker->env))
+        return read_segments(worker, sale);
     if (ends_by_record(worker, sale))
         return STEP_LEAVE;
     if (!reads_as_it_writes(worker->env) &&
@@ -376,7 +478,7 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
         end_unknown(worker, sale);
         return STEP_LEAVE;
     }
-    if (written == STOCK_CHANGED)
+    if (written == STOCK_CHANGED || (written == STOCK_INSUFFICIENT && may_be_overtaken(env)))
         return selling_try_again(worker, sale);
     if (written == STOCK_OK && outcome.kept) {
         selling_replay(worker, sale, &outcome.record);

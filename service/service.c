@@ -144,18 +144,19 @@ void service_begin_members(const struct service *service, const struct setting *
                            size_t size)
 {
     const struct config *config = &service->config;
-    char admit[ADMISSION_TEXT_MAX];
+    char admit[ADMISSION_TEXT_MAX], segments[SEGMENTS_TEXT_MAX];
     admission_print(&setting->admission, admit);
+    segments_print(&setting->segments, segments);
     snprintf(text, size,
              ",\"run\":\"%s\",\"rung\":\"%s\",\"write\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
              "\"ttl_ms\":%" PRId64 ",\"work_ms\":%" PRId64 ",\"wait_ms\":%" PRId64
              ",\"workers\":%" PRId64 ",\"on_conflict\":\"%s\",\"local_first\":%s,\"check_hold\":%s,"
-             "\"guard_reads\":%s,\"admit\":\"%s\",\"keys\":\"%s\"",
+             "\"guard_reads\":%s,\"admit\":\"%s\",\"segments\":\"%s\",\"keys\":\"%s\"",
              setting->run, setting->rung->name, write_ways[setting->write].name, (long)getpid(),
              DLOCK_VERSION, config->ttl_ms, config->work_ms, config->wait_ms, config->workers,
              conflict_word(setting->on_conflict), setting->local_first ? "true" : "false",
              setting->check_hold ? "true" : "false", setting->guard_reads ? "true" : "false", admit,
-             config->keys == KEYS_ARTICLE ? "article" : "item");
+             segments, config->keys == KEYS_ARTICLE ? "article" : "item");
 }
 
 static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_MAX])
@@ -260,7 +261,8 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
                               .local_first = config->local_first,
                               .check_hold = config->check_hold,
                               .guard_reads = config->guard_reads,
-                              .admission = config->admission};
+                              .admission = config->admission,
+                              .segments = config->segments};
     snprintf(setting.run, sizeof setting.run, "%s", config->run);
     char begin[640];
     mode_init(&service->mode, &setting);
@@ -421,6 +423,8 @@ bool service_start(struct service *service, struct config *config, char error[SE
                   write_ways[config->write].name, write_ways[config->write].flaw);
     if (admission_is_flawed(&config->admission))
         log_event(LOG_WARNING, "flawed-admission", "--admit window is flawed: %s", ADMISSION_FLAW);
+    if (config->segments.naive)
+        log_event(LOG_WARNING, "flawed-segments", "--segments naive is flawed: %s", SEGMENTS_FLAW);
     return raise_descriptor_limit(config, error) && open_sockets(config, &sockets, error) &&
            start_parts(service, error) && listen_now(service, &sockets, error) &&
            service_work_off(service);

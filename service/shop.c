@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "http.h"
 #include "json.h"
+#include "span.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -48,6 +49,34 @@ static int64_t retry_s(int64_t wait_us)
     return wait_s > 1 ? wait_s : 1;
 }
 
+/* The sale of a stock that lies over segments: the units of a part are as many apart as there are
+ * segments. */
+static void answer_segments(const struct service *service, struct request *request)
+{
+    const struct sale *sale = &request->sale;
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddNumberToObject(json, "sold", (double)sale->quantity);
+    cJSON_AddNumberToObject(json, "left", (double)sale->left);
+    cJSON_AddNumberToObject(json, "unit", (double)sale->unit);
+    cJSON_AddStringToObject(json, "item", sale->item);
+    cJSON_AddNumberToObject(json, "segments", sale->segments);
+    cJSON *parts = cJSON_AddArrayToObject(json, "parts");
+    for (size_t i = 0; i < span_count(sale); i++) {
+        cJSON *part = cJSON_CreateObject();
+        const struct span_part *of = sale->span != NULL ? &sale->span->parts[i] : NULL;
+        const int segment = of != NULL ? of->segment : sale->segment;
+        cJSON_AddNumberToObject(part, "segment", segment);
+        cJSON_AddNumberToObject(
+            part, "unit", (double)(of != NULL ? of->after * sale->segments + segment : sale->unit));
+        cJSON_AddNumberToObject(part, "quantity",
+                                (double)(of != NULL ? of->quantity : sale->quantity));
+        cJSON_AddItemToArray(parts, part);
+    }
+    cJSON_AddStringToObject(json, "instance", service->config.instance);
+    answer_long(request, 200, "application/json", cJSON_PrintUnformatted(json));
+    cJSON_Delete(json);
+}
+
 void shop_answer_sale(const struct service *service, struct request *request)
 {
     struct sale *sale = &request->sale;
@@ -64,6 +93,8 @@ void shop_answer_sale(const struct service *service, struct request *request)
     } else if (sale->result == SALE_SOLD && sale->purpose != SALE_SELL)
         answer_json(request, 200, "{\"item\":\"%s\",\"stock\":%" PRId64 ",\"instance\":\"%s\"}",
                     sale->item, sale->left, instance);
+    else if (sale->result == SALE_SOLD && sale->segment != 0)
+        answer_segments(service, request);
     else if (sale->result == SALE_SOLD)
         answer_json(request, 200,
                     "{\"sold\":%" PRId64 ",\"left\":%" PRId64 ",\"unit\":%" PRId64
@@ -133,6 +164,8 @@ static void shop_arrive(struct service *service, struct request *request)
 static void shop_answer(struct service *service, struct request *request)
 {
     shop_answer_sale(service, request);
+    span_free(request->sale.span);
+    request->sale.span = NULL;
     idempotency_release(&service->keys, &request->sale);
     if (request->sale.purpose == SALE_RESTOCK)
         atomic_fetch_sub(&service->changes, 1);

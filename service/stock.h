@@ -33,6 +33,7 @@ enum stock_status {
     STOCK_INVALID,      /* a key holds what it must not; nothing was written */
     STOCK_STALE,        /* the fence refused the token; nothing was written */
     STOCK_EPOCH,        /* the fence refused the epoch; nothing was written */
+    STOCK_SEGMENTED,    /* it lies over other segments: see stock_segments; nothing was written */
     STOCK_UNAVAILABLE,  /* the server was not reached, or refused; nothing was written */
     /* the reply was lost or cannot be read: the command was carried out, or not, or still may be */
     STOCK_LOST,
@@ -207,22 +208,55 @@ enum stock_status stock_confirm(struct stock *stock, const char *key, int64_t af
 enum stock_status stock_take(struct stock *stock, const char *key, int64_t quantity,
                              int64_t *before);
 
-/* ---- A stock with a version ----
- * The key holds a hash: the stock, and a version that each write raises. A command for the other
- * layout is refused (STOCK_INVALID), so nobody writes such a stock without raising its version. */
-enum stock_layout { LAYOUT_NUMBER, LAYOUT_VERSION };
+/* ---- The layout of a stock ----
+ * The key of an item holds its stock as a number; or a hash of the stock and a version that each
+ * write raises; or a hash that says over how many segments the stock lies, each with a key of its
+ * own. A command for another layout is refused (STOCK_INVALID or STOCK_SEGMENTED). So nobody writes
+ * a stock without raising its version, or in one piece while it lies over segments. */
+enum stock_layout { LAYOUT_NONE, LAYOUT_NUMBER, LAYOUT_VERSION, LAYOUT_SEGMENTS };
+#define SEGMENTS_MAX 16
+/* How the stock is laid; LAYOUT_NONE: not known, or not so. *segments: over how many. */
+enum stock_layout stock_find_layout(struct stock *stock, const char *key, int *segments);
+/* After STOCK_SEGMENTED: over how many segments the stock lies; 0: over none. */
+int stock_segments(const struct stock *stock);
+
+struct stock_laying {
+    const char *key;
+    struct stock_beside beside;
+    enum stock_layout layout;
+    int segments; /* of LAYOUT_SEGMENTS */
+    /* The keys of segments whose locks the caller has. At least as many as the stock lies over
+     * before and after, otherwise STOCK_SEGMENTED. */
+    const char *const *keys;
+    size_t key_count;
+    bool adds;
+    int64_t units;
+};
+struct stock_laid {
+    int64_t before; /* as of stock_replace */
+    int64_t after;
+    int segments_before, segments_after; /* 0: one piece */
+    int64_t parts_before[SEGMENTS_MAX], parts_after[SEGMENTS_MAX];
+};
+/* One script that sets the stock, or adds to it, and lays it so, however it was laid before. Over
+ * segments the units are shared evenly. STOCK_MISSING: there is no number to add to. */
+enum stock_status stock_lay(struct stock *stock, const struct stock_laying *laying,
+                            struct stock_laid *laid);
+
 enum stock_status stock_read_version(struct stock *stock, const char *key, int64_t *value,
                                      int64_t *version);
 /* One script that takes the units if the version is unchanged. STOCK_CHANGED: it is not. */
 enum stock_status stock_take_version(struct stock *stock, const char *key, int64_t version,
                                      int64_t quantity, int64_t *after);
-/* One script that sets the stock, or adds to it, and lays it with a version, however it was laid
- * before. *before, and what is beside the stock that is set: as of stock_replace. STOCK_MISSING:
- * there is no number to add to. */
-enum stock_status stock_lay(struct stock *stock, const char *key, const struct stock_beside *beside,
-                            bool adds, int64_t units, int64_t *before, int64_t *after);
-/* Whether the key holds a stock that is laid so. */
-bool stock_is_laid(struct stock *stock, const char *key, enum stock_layout layout);
+
+/* Reads all segments of the stock in one script. keys: those of the segments. */
+enum stock_status stock_read_segments(struct stock *stock, const char *key, const char *const *keys,
+                                      size_t count, int64_t stocks[SEGMENTS_MAX]);
+/* One script that takes units of these segments: of all, or of none. segments: how many the stock
+ * has. STOCK_INSUFFICIENT: one of them has too few. */
+enum stock_status stock_take_segments(struct stock *stock, const char *key, int segments,
+                                      const char *const *keys, const int64_t *quantities,
+                                      size_t count, int64_t after[SEGMENTS_MAX]);
 
 /* ---- Sales with a key ----
  * The answer to a sale with an Idempotency-Key is stored in a Redis key of its own. */

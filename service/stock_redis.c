@@ -42,6 +42,7 @@ struct stock {
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
     uint64_t newest;                     /* see stock_newest */
+    int segments;                        /* see stock_segments */
     char error[STOCK_ERROR_MAX];
 };
 
@@ -216,6 +217,11 @@ bool stock_refused(const struct stock *stock)
     return stock->refused;
 }
 
+int stock_segments(const struct stock *stock)
+{
+    return stock->segments;
+}
+
 uint64_t stock_newest(const struct stock *stock)
 {
     return stock->newest;
@@ -310,6 +316,8 @@ static enum stock_status status_of(const char *error)
         return STOCK_STALE;
     if (strncmp(error, "EPOCH ", 6) == 0)
         return STOCK_EPOCH;
+    if (strncmp(error, "SEGMENTS ", 9) == 0)
+        return STOCK_SEGMENTED;
     return blames_key(error) ? STOCK_INVALID : STOCK_UNAVAILABLE;
 }
 
@@ -329,6 +337,8 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
     snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(cause, " "), cause);
     if (status == STOCK_STALE)
         stock->newest = last_word != NULL ? to_token(last_word) : 0;
+    if (status == STOCK_SEGMENTED)
+        stock->segments = last_word != NULL ? atoi(last_word) : 0;
     stock_failed(stock, status, "%s: %s", stock_shown(stock), error);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See stock.h, "A stock with a version".
+ * See stock.h, "The layout of a stock": a stock with a version.
  */
 #include "stock_redis.h"
 #include "stock_scripts.h"
@@ -55,39 +55,4 @@ enum stock_status stock_take_version(struct stock *stock, const char *key, int64
         return stock_unreadable(stock);
     *after = reply->integer;
     return STOCK_OK;
-}
-
-enum stock_status stock_lay(struct stock *stock, const char *key, const struct stock_beside *beside,
-                            bool adds, int64_t units, int64_t *before, int64_t *after)
-{
-    char number[24];
-    const redisReply *reply;
-    snprintf(number, sizeof number, "%" PRId64, units);
-    enum stock_status status =
-        stock_run(stock, &lua_lay,
-                  (const char *const[]){"3", key, beside->set_key, beside->bucket_key,
-                                        adds ? "add" : "set", number, NULL},
-                  &reply);
-    if (status != STOCK_OK)
-        return status;
-    if (reply->type == REDIS_REPLY_NIL)
-        return stock_failed(stock, STOCK_MISSING, "there is no stock in %s to add to", key);
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
-        stock_to_number(stock, key, reply->element[1], after) != STOCK_OK)
-        return stock_unreadable(stock);
-    if (reply->element[0]->len == 0 ||
-        stock_to_number(stock, key, reply->element[0], before) != STOCK_OK)
-        *before = STOCK_NONE;
-    return STOCK_OK;
-}
-
-bool stock_is_laid(struct stock *stock, const char *key, enum stock_layout layout)
-{
-    const redisReply *reply;
-    if (layout == LAYOUT_NUMBER)
-        return stock_command(stock, 2, (const char *const[]){"TYPE", key}, &reply) == STOCK_OK &&
-               reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "string") == 0;
-    return stock_command(stock, 3, (const char *const[]){"HEXISTS", key, "version"}, &reply) ==
-               STOCK_OK &&
-           reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
 }

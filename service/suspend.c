@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "conflict.h"
 #include "metrics.h"
+#include "span.h"
 
 #include <stddef.h>
 
@@ -36,6 +37,29 @@ static void on_answer(void *arg, dlock_status status, dlock_hold *hold)
     sale->driver->resume(sale);
 }
 
+/* A dlock_done_many: the same for several locks. */
+static void on_answers(void *arg, dlock_status status, size_t missing)
+{
+    struct sale *sale = arg;
+    (void)missing; /* dlock_error() names it */
+    for (size_t i = 1; status == DLOCK_OK && i < sale->span->count; i++)
+        metrics_hold();
+    on_answer(sale, status, sale->span->holds[0]);
+}
+
+/* Of its item, or of its segments. Inside its section a sale acquires the first of them again. */
+static dlock_status start_acquire(struct sale *sale, const struct dlock_want *want)
+{
+    struct span *span = sale->span;
+    size_t missing;
+    if (span == NULL)
+        return dlock_acquire_start(sale->lock_owner->lock, want, on_answer, sale);
+    if (sale->step == STEP_REENTERED)
+        return dlock_acquire_start(span->locks[0], want, on_answer, sale);
+    return dlock_acquire_many_start(span->locks, span->count, want, span->holds, on_answers, sale,
+                                    &missing);
+}
+
 /* True: the answer is in sale->answer. False: on_answer will be called. */
 static bool ask_lock(const struct sale_env *env, struct sale *sale)
 {
@@ -50,12 +74,13 @@ static bool ask_lock(const struct sale_env *env, struct sale *sale)
                               .token = write_is_fenced(env->mode->now.write)};
     sale->waiting = env->waiting;
     atomic_fetch_add(env->waiting, 1);
-    dlock_status status = dlock_acquire_start(sale->lock_owner->lock, &want, on_answer, sale);
+    dlock_status status = start_acquire(sale, &want);
     if (status == DLOCK_OK)
         return false;
     atomic_fetch_sub(env->waiting, 1);
     suspend_note_answer(sale, status, NULL);
-    if (status == DLOCK_UNSUPPORTED) { /* this rung counts in the thread's memory: it must block */
+    if (status == DLOCK_UNSUPPORTED &&
+        sale->span == NULL) { /* this rung counts in the thread's memory: it must block */
         dlock_hold *hold = NULL;
         status = dlock_acquire(sale->lock_owner->lock, &want, &hold);
         suspend_note_answer(sale, status, hold);

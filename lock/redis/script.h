@@ -14,7 +14,7 @@ struct script {
     const char *sha1; /* 40 hex digits */
 };
 
-#define COMMAND_WORDS_MAX 32
+#define COMMAND_WORDS_MAX 40
 /* Fills in the command that runs a script, and returns how many words it has. argv: the number of
  * keys, the keys, the other arguments, and NULL; at most COMMAND_WORDS_MAX - 2 words. */
 int script_command(const char *command[COMMAND_WORDS_MAX], const struct script *script,

@@ -1,8 +1,13 @@
 -- KEYS[1] stock, KEYS[2] the stock as an operator set it last, KEYS[3] bucket of the item: see admit_bucket.lua.
 -- With a fence its keys follow: KEYS[2] and on of fenced_textbook.lua, of fenced.lua, or of fenced_apart.lua.
 -- ARGV[1] the new stock, ARGV[2] the writer's token, ARGV[3] its epoch.
--- Returns the stock before, or nil: there was none, or the key held something else; or the error EPOCH or STALE: nothing was
--- written. The bucket of a stock that is newly set is full.
+-- Returns the stock before, or nil: there was none, or the key held something else; or the error EPOCH, STALE or SEGMENTS:
+-- nothing was written. SEGMENTS: the stock lies over segments, and the caller has not their locks.
+-- The bucket of a stock that is newly set is full.
+local segments = redis.pcall('HGET', KEYS[1], 'segments')
+if type(segments) == 'string' then
+    return redis.error_reply('SEGMENTS ' .. segments)
+end
 local kind = ({[3] = 'none', [4] = 'textbook', [5] = 'fenced', [7] = 'apart'})[#KEYS]
 local epoch, identity
 if kind == 'fenced' or kind == 'apart' then

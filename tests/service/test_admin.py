@@ -60,7 +60,7 @@ def test_metrics(redis, start):
         'http_requests_total{route="/inventory/{item}/sale",method="POST",code="409"}': 1,
         'http_requests_total{route="/inventory/{item}/sale",method="POST",code="400"}': 1,
         'http_requests_total{route="/inventory/{item}",method="PUT",code="200"}': 1,
-        'inventoryd_info{version="0.2.0",instance="a",rung="watchdog",write="decr",on_conflict="wait",local_first="off",admit="off"}': 1,
+        'inventoryd_info{version="0.2.0",instance="a",rung="watchdog",write="decr",on_conflict="wait",local_first="off",admit="off",segments="1"}': 1,
     }
     assert {name: shop.metric(name) for name in expected} == expected
 
@@ -107,7 +107,7 @@ def test_switch(redis, start, tmp_path):
     shop.sell(request="before")
     reply = shop.switch(rung="none", write="set", run="run-1.x", check_hold=True)
     assert reply.status == 200
-    assert reply.json == {"rung": "none", "write": "set", "on_conflict": "wait", "local_first": False, "check_hold": True, "guard_reads": False, "admit": "off", "run": "run-1.x",
+    assert reply.json == {"rung": "none", "write": "set", "on_conflict": "wait", "local_first": False, "check_hold": True, "guard_reads": False, "admit": "off", "segments": "1", "run": "run-1.x",
                           "history": str(tmp_path / "run-1.x" / "h.jsonl"), "servers": [], "ttl_ms": 30000, "valid_ms": None, "epoch": None, "switching": False,
                           "instance": "a"}
     assert shop.admin("GET", "/lock").json == reply.json

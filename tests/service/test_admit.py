@@ -298,7 +298,7 @@ def test_a_switch(redis, start, tmp_path):
     assert shop.switch(admit="1,20").json["admit"] == "1,20"
     assert shop.switch(rung="set_nx_ex").json["admit"] == "1,20"  # what is not named stays
     assert Rush(redis, *[shop.sell] * 60).is_burst(20)
-    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="set_nx_ex",write="decr",on_conflict="wait",local_first="off",admit="1,20"}') == 1
+    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="set_nx_ex",write="decr",on_conflict="wait",local_first="off",admit="1,20",segments="1"}') == 1
     for wrong in "0", "1,", "window:1,2", 7, None, True:
         reply = shop.switch(admit=wrong, rung="none")
         assert reply.status == 422 and reply.problem == "invalid-value" and "off, RATE[,BURST] or window:RATE" in reply.json["detail"]

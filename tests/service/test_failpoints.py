@@ -85,7 +85,7 @@ def test_with_nothing_armed_nothing_changes(redis, start, tmp_path):
 
 # ---- Bad input ----------------------------------------------------------------------------------
 
-SHOP_POINTS = "sale.before_upgrade sale.entered sale.after_read sale.before_write sale.after_write queue.accepted queue.taken queue.before_ack read.entered"
+SHOP_POINTS = "sale.before_upgrade sale.entered sale.between_segments sale.after_read sale.before_write sale.after_write queue.accepted queue.taken queue.before_ack read.entered"
 ACTIONS = "off, pause, delay(MS), crash, fail"
 BAD = [  # point, action, what is said
     ("sale.nowhere", "pause", [SHOP_POINTS, "sale.nowhere"]), ("read.after_read", "pause", [SHOP_POINTS]),

@@ -185,7 +185,7 @@ def test_the_lock_is_named_fenced(redis, start):
     shop = start(redis, "--lock", "fenced")
     lock = shop.admin("GET", "/lock").json
     assert (lock["rung"], lock["write"]) == ("fair", "fenced")
-    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="fair",write="fenced",on_conflict="wait",local_first="off",admit="off"}') == 1
+    assert shop.metric('inventoryd_info{version="0.2.0",instance="a",rung="fair",write="fenced",on_conflict="wait",local_first="off",admit="off",segments="1"}') == 1
 
 
 # ---- Overtaken ----------------------------------------------------------------------------------

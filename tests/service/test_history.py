@@ -14,7 +14,7 @@ from world import Background, check_history, hold_lock, read_history, release_lo
 
 OF_A_REQUEST = {"thread", "request", "item", "rung", "lock"}
 FIELDS = {  # beyond t_ns, seq, instance, event and those of a request
-    "begin": {"format", "part", "run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "on_conflict", "local_first", "check_hold", "guard_reads", "admit",
+    "begin": {"format", "part", "run", "rung", "write", "pid", "version", "ttl_ms", "work_ms", "wait_ms", "workers", "on_conflict", "local_first", "check_hold", "guard_reads", "admit", "segments",
               "keys", "boot_id", "clock", "time_namespace", "clock_ns_realtime"},
     "invoke": {"quantity"},
     "granted": {"hold", "mode", "owner", "token", "waited_ns"},

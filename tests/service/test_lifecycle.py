@@ -43,7 +43,7 @@ def test_defaults():
         "redis": "redis://127.0.0.1:6379/0", "lock_redis": "redis://127.0.0.1:6379/0",
         "lock_servers": "", "stock_redis": "redis://127.0.0.1:6379/0", "lock_service": "", "redis_password_file": "", "replicas_ack": "none", "replicas": 0,
         "sentinel_user": "", "sentinel_password_file": "", "lock": settings["lock"], "write": "decr",
-        "on_conflict": "wait", "local_first": False, "check_hold": False, "guard_reads": False, "admit": "off",
+        "on_conflict": "wait", "local_first": False, "check_hold": False, "guard_reads": False, "admit": "off", "segments": "1",
         "keys": "item", "work_ms": 0, "workers": 16, "queue": 4096, "wait_ms": 20000, "queue_max": 100000, "queue_life_ms": 300000, "ttl_ms": 30000, "retry_ms": 20, "contenders": 16, "handoff_max": 64, "handoff_ms": 10, "grant_ms": 200,
         "idempotency_ms": 86400000, "redis_timeout_ms": 1000, "connections": 4096, "request_ms": 10000, "fail_fast_ms": 500, "owner": "thread", "history": "", "history_commands": False, "history_required": False, "log_file": "",
         "run": "", "admin_writes": False, "admin_token_file": "", "enable_failpoints": False, "failpoints": "", "failpoint_files": "",
