@@ -20,9 +20,9 @@ void queue_name_keys(const struct config *config, struct sale *sale)
 {
     const bool article = config->keys == KEYS_ARTICLE;
     snprintf(sale->queue_key, sizeof sale->queue_key, article ? "{%s}:queue" : "%s:queue",
-             sale->stock_key);
+             sale->item_key);
     snprintf(sale->pointer_key, sizeof sale->pointer_key, article ? "{%s}:id:%s" : "%s:id:%s",
-             sale->stock_key, sale->random);
+             sale->item_key, sale->random);
 }
 
 void queue_make_random(char random[STOCK_RANDOM_DIGITS + 1])

@@ -189,12 +189,12 @@ struct sale {
     bool abandons;
     struct lock_owner *lock_owner;
     char item_key[KEY_MAX];
-    char stock_key[KEY_MAX]; /* what it writes: the item's key, or that of its segment */
-    int segment;             /* 0: the stock lies in one piece */
-    int segments;            /* segment: of how many */
-    int64_t all;             /* segment: what all segments had when it read them */
-    struct span *span;       /* if it needs several segments at once; or NULL */
-    struct span *next_span;  /* where it looks on, or NULL */
+    char stock_key[SEGMENT_KEY_MAX]; /* what it writes: the item's key, or that of its segment */
+    int segment;                     /* 0: the stock lies in one piece */
+    int segments;                    /* segment: of how many */
+    int64_t all;                     /* segment: what all segments had when it read them */
+    struct span *span;               /* if it needs several segments at once; or NULL */
+    struct span *next_span;          /* where it looks on, or NULL */
     char lock_name[KEY_MAX];
     char record_key[RECORD_KEY_MAX]; /* of the answer stored under its key */
     char queue_key[KEY_MAX + 8];     /* if it is queued: its item's queue, and the pointer from */

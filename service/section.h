@@ -25,7 +25,7 @@ enum server_role section_away_stock(const struct sale_env *env);
  * in *room. */
 struct section_fence {
     char lock_key[KEY_MAX + 16];
-    char mark[KEY_MAX + 8]; /* FENCE_LAST_READ's or FENCE_LAST_WRITE's key */
+    char mark[SEGMENT_KEY_MAX + 8]; /* FENCE_LAST_READ's or FENCE_LAST_WRITE's key */
     struct stock_fence fence;
 };
 const struct stock_fence *section_fence(const struct sale_env *env, const struct sale *sale,

@@ -44,7 +44,7 @@ bool segments_several(const struct sale_env *env);
 void segments_turn(const struct sale_env *env, struct sale *sale, int segment);
 
 /* The keys of the first `count` segments of the sale's item, for stock.h. */
-#define SEGMENT_KEY_MAX 96
+#define SEGMENT_KEY_MAX 120
 struct segment_keys {
     char text[SEGMENTS_MAX][SEGMENT_KEY_MAX];
     const char *list[SEGMENTS_MAX];
