@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stock in segments (--segments N): the units of an item lie over N keys, each with a lock of its
- * own, so N sales can be in their sections at once. Segment s has the units s, s+N, s+2N and so on.
+ * A stock in segments (--segments N): the units of an item lie over N keys. Each segment has a lock
+ * of its own, so N sales can be in their sections at once. It has the units s, s+N, s+2N and so on.
  * A sale begins at one segment. If too few units are there, it lets go, and looks on where there
  * are enough. See docs/policies.md.
  */
@@ -56,9 +56,9 @@ bool segments_read(struct sale_worker *worker, struct sale *sale, int64_t stocks
 /* What all of them have together. One below zero, as a flaw may leave it, counts as empty. */
 int64_t segments_sum(const struct sale_env *env, const int64_t stocks[SEGMENTS_MAX]);
 
-/* Chooses where a sale looks on that found too few in its own segment, though all of them have
- * enough: the next segment with enough, or else as few of the largest as have enough together.
- * Returns how many. */
+/* Chooses where a sale looks on. It found too few in its own segment, and all of them together have
+ * enough. Chosen is the next segment with enough; or else as few of the largest as have enough
+ * together. Returns how many. */
 size_t segments_choose(const int64_t stocks[SEGMENTS_MAX], int count, int own, int64_t quantity,
                        int chosen[SEGMENTS_MAX]);
 

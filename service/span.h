@@ -34,8 +34,8 @@ void span_close(struct span *span);
 
 /* How many locks the sale needs at once. */
 size_t span_count(const struct sale *sale);
-/* From now on the sale is about that part: its segment, key, lock and hold. Its own one is part 0;
- * whoever turns to another part turns back. Does nothing if the sale has no span. */
+/* From now on the sale is about that part: its segment, key, lock and hold. Its own one is part 0:
+ * a caller that turns to another part turns back. Does nothing if the sale has no span. */
 void span_turn(const struct sale_env *env, struct sale *sale, size_t part);
 /* As lock_owner_forget, for all its holds. One for which there is no memory is still the sale's. */
 void span_forget(const struct sale_env *env, struct sale *sale);
