@@ -49,32 +49,30 @@ static int64_t retry_s(int64_t wait_us)
     return wait_s > 1 ? wait_s : 1;
 }
 
-/* The sale of a stock that lies over segments: the units of a part are as many apart as there are
- * segments. */
+/* The part of a sale that took units of segments: they are as many apart as there are segments. */
+static void add_part(const struct sale *sale, size_t number, char *text, size_t size)
+{
+    const struct span_part *of = sale->span != NULL ? &sale->span->parts[number] : NULL;
+    const int segment = of != NULL ? of->segment : sale->segment;
+    const int64_t unit = of != NULL ? of->after * sale->segments + segment : sale->unit;
+    const size_t used = strlen(text);
+    snprintf(text + used, size - used,
+             "%s{\"segment\":%d,\"unit\":%" PRId64 ",\"quantity\":%" PRId64 "}",
+             number > 0 ? "," : "", segment, unit, of != NULL ? of->quantity : sale->quantity);
+}
+
 static void answer_segments(const struct service *service, struct request *request)
 {
     const struct sale *sale = &request->sale;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "sold", (double)sale->quantity);
-    cJSON_AddNumberToObject(json, "left", (double)sale->left);
-    cJSON_AddNumberToObject(json, "unit", (double)sale->unit);
-    cJSON_AddStringToObject(json, "item", sale->item);
-    cJSON_AddNumberToObject(json, "segments", sale->segments);
-    cJSON *parts = cJSON_AddArrayToObject(json, "parts");
-    for (size_t i = 0; i < span_count(sale); i++) {
-        cJSON *part = cJSON_CreateObject();
-        const struct span_part *of = sale->span != NULL ? &sale->span->parts[i] : NULL;
-        const int segment = of != NULL ? of->segment : sale->segment;
-        cJSON_AddNumberToObject(part, "segment", segment);
-        cJSON_AddNumberToObject(
-            part, "unit", (double)(of != NULL ? of->after * sale->segments + segment : sale->unit));
-        cJSON_AddNumberToObject(part, "quantity",
-                                (double)(of != NULL ? of->quantity : sale->quantity));
-        cJSON_AddItemToArray(parts, part);
-    }
-    cJSON_AddStringToObject(json, "instance", service->config.instance);
-    answer_long(request, 200, "application/json", cJSON_PrintUnformatted(json));
-    cJSON_Delete(json);
+    char parts[SEGMENTS_MAX * 80] = "", text[sizeof parts + 512];
+    for (size_t i = 0; i < span_count(sale); i++)
+        add_part(sale, i, parts, sizeof parts);
+    snprintf(text, sizeof text,
+             "{\"sold\":%" PRId64 ",\"left\":%" PRId64 ",\"unit\":%" PRId64
+             ",\"item\":\"%s\",\"segments\":%d,\"parts\":[%s],\"instance\":\"%s\"}",
+             sale->quantity, sale->left, sale->unit, sale->item, sale->segments, parts,
+             service->config.instance);
+    answer_long(request, 200, "application/json", strdup(text)); /* longer than answer.text */
 }
 
 void shop_answer_sale(const struct service *service, struct request *request)

@@ -89,6 +89,17 @@ def test_too_few_are_left_in_all(redis, start):
     assert shop.sell(quantity=5).status == 200 and shop.sell().problem == "sold-out"
 
 
+def test_large_numbers(redis, start):
+    shop = opened(redis, start, stock=10 ** 12, count=16)
+    answer = shop.sell(quantity=1000000)
+    assert answer.json["unit"] == answer.json["parts"][0]["unit"] == int(redis("GET", segment(2))) * 16 + 2
+    assert b"e+" not in answer.body and answer.json["left"] == 10 ** 12 - 1000000
+    assert shop.ask("GET", "/inventory/phone").json["stock"] == 10 ** 12 - 1000000
+    item = "i" * 64
+    assert shop.admin("PUT", f"/inventory/{item}", b'{"stock":1000000}').status == 200
+    assert len(shop.sell(item, quantity=999999).json["parts"]) == 16  # a long answer
+
+
 def test_it_looks_on_until_it_has_enough(redis, start):
     """Where it looks on, the units are gone when it has the lock; so it looks on again."""
     shop = opened(redis, start, stock=8)
