@@ -1058,7 +1058,7 @@ OF_ADMISSION = [
      "service_admit", "test_a_burst_and_then_refusals"),
     ("reads and restocks take tokens", ADMISSION, "|| sale->purpose != SALE_SELL)", "|| sale->lock_owner == NULL)",
      "service_admit", "test_a_sale_takes_one_token_and_nothing_else_takes_any"),
-    ("items share a bucket", ADMISSION, "snprintf(keys->bucket, ADMISSION_KEY_MAX, \"%s%s%s:bucket\", before, sale->stock_key, after);",
+    ("items share a bucket", ADMISSION, "snprintf(keys->bucket, ADMISSION_KEY_MAX, \"%s%s%s:bucket\", before, sale->item_key, after);",
      "snprintf(keys->bucket, ADMISSION_KEY_MAX, \"%s%s%s:bucket\", before, \"\", after);",
      "service_admit", "test_items_have_buckets_of_their_own"),
     ("a lost reply admits the sale", ADMISSION, "    if (status != STOCK_OK) {\n",
@@ -1149,4 +1149,40 @@ OF_QUEUES = [
      "service_queue", "test_other_ways_to_write_refuse_it"),
 ]
 
-MUTANTS = OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+LAY_LUA, SEGMENTS, RESTOCK = "service/lua/lay.lua", "service/segments.c", "service/restock.c"
+
+OF_SEGMENTS = [
+    ("a stock is moved without the locks of its segments", LAY_LUA, "if segments > held then", "if false then",
+     "service_segments", "test_the_stock_moves_under_all_locks"),
+    ("a plain number replaces a stock without the locks of its segments", SET_STOCK_LUA,
+     "if type(segments) == 'string' then", "if false then", "service_segments", "test_the_stock_moves_under_all_locks"),
+    ("a segment that is left keeps its number", LAY_LUA, "redis.call('SET', KEYS[3 + i], 'moved', 'PX', 86400000)",
+     "redis.call('DEL', KEYS[3 + i])", "service_segments", "test_a_late_write_meets_no_segment"),
+    ("the version begins anew after segments", LAY_LUA, "kind ~= 'hash' or ARGV[3] == 'number'", "true",
+     "service_segments", "test_the_version_grows_over_segments"),
+    ("units are not shared evenly", LAY_LUA, "math.floor((after - i) / count) + 1", "(i == 1 and after or 0)",
+     "service_segments", "test_units_are_added_and_shared_evenly"),
+    ("an empty segment is an empty stock", "service/selling.c", "segments->naive ? sale->left : sale->all",
+     "segments != NULL ? sale->left : sale->all", "service_segments", "test_an_empty_segment_is_not_an_empty_stock"),
+    ("a sale looks for one unit, and not for its quantity", SEGMENTS, "        if (stocks[next] < quantity)",
+     "        if (stocks[next] < 1)", "service_segments", "test_it_sells_to_the_last_unit"),
+    ("a unit has its segment's number", "service/selling.c", "after * env->mode->now.segments.count + sale->segment",
+     "after + 1 + 0 * (env->mode->now.segments.count + sale->segment)", "service_segments", "test_it_sells_to_the_last_unit"),
+    ("one segment is sold below zero", "service/lua/take_segments.lua", "if number < tonumber(ARGV[i + 1]) or", "if",
+     "service_segments", "test_a_burst_is_exact_to_the_last_unit"),
+    ("the first segment of several counts as the whole sale", "service/resolve.c",
+     "sale->span != NULL ? sale->span->parts[0].quantity : sale->quantity", "sale->quantity",
+     "service_segments", "test_the_reply_of_several_segments_is_lost"),
+    ("a guarded read has the lock of one segment", "service/sale.c", "    if (sale->purpose != SALE_SELL)\n        return span_all",
+     "    if (sale->purpose == SALE_RESTOCK)\n        return span_all", "service_segments", "test_a_guarded_read_holds_all_locks"),
+    ("a fenced instance moves a stock that lies in segments", RESTOCK, "write_is_fenced(worker->env->mode->now.write)) {", "false) {",
+     "service_segments", "test_a_fenced_instance_does_not_move_it"),
+    ("one hold of several is forgotten", "service/span.c", "        if (lock_owner_forget(lock_owner, sale->span->holds[i])) {",
+     "        if (i > 0 && lock_owner_forget(lock_owner, sale->span->holds[i])) {",
+     "service_segments", "test_a_hold_that_is_not_released"),
+    ("an overtaken sale of a segment is an error", "service/selling.c",
+     "(written == STOCK_INSUFFICIENT && may_be_overtaken(env))", "(written == STOCK_INSUFFICIENT && env == NULL)",
+     "service_segments", "test_a_burst_is_exact_to_the_last_unit"),
+]
+
+MUTANTS = OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

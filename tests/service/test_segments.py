@@ -376,3 +376,15 @@ def test_a_segment_that_an_operator_broke(redis, start):
     redis("DEL", segment(3))
     set_stock(shop, 4)
     assert shop.sell(quantity=4).status == 200
+
+
+def test_the_version_grows_over_segments(redis, start):
+    """A sale of cas that has read a version does not meet it again after the stock lay in segments."""
+    shop, other = opened(redis, start, stock=None), start(redis, *OTHERS["version"], name="b")
+    versions = []
+    for _ in range(3):
+        set_stock(other, 5)
+        versions.append(int(redis("HGET", KEY, "version")))
+        set_stock(shop, 5)
+        assert redis("HEXISTS", KEY, "stock") == 0 and other.sell().problem == "other-layout"
+    assert versions == [1, 2, 3]
