@@ -181,6 +181,15 @@ static void move_up(struct dlock *lock, int64_t held_ms, int64_t trying_ns)
     }
 }
 
+/* A waiter that stands behind the contenders leaves the queue. It may have been the only one without
+ * room to contend: those behind it may have room. */
+static void leave_from_behind(struct wait *wait, enum wait_state state)
+{
+    TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
+    wait->state = state;
+    move_up(wait->lock, 0, INT64_MAX);
+}
+
 /* Whether the release of the winner will wake this client's waiters, by a message or in this
  * process. */
 static bool release_will_wake(const struct wait *winner)
@@ -228,8 +237,7 @@ static void turn_has_come(struct wait *wait)
     } else if (wait->state == WAIT_TRYING) {
         wait->wakes_seen--;                  /* its answer may be older */
     } else if (wait->state == WAIT_BEHIND) { /* it leaves the queue, and tries at once */
-        TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
-        wait->state = WAIT_OUTSIDE;
+        leave_from_behind(wait, WAIT_OUTSIDE);
         wait->until_ns = 0;
         wait_due(wait);
     }
@@ -361,9 +369,8 @@ static enum wait_next wait_leave(struct wait *wait, enum wait_next why)
 {
     const struct wait *first = TAILQ_FIRST(&wait->lock->queue.waits);
     if (wait->state == WAIT_BEHIND) {
-        TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);
-        wait->state = WAIT_LEFT;
         wait->trying_ns = first->state == WAIT_TRYING ? first->trying_ns : INT64_MAX;
+        leave_from_behind(wait, WAIT_LEFT);
     }
     return why;
 }

@@ -438,6 +438,46 @@ static void one_may_want_fewer_contenders(void **state)
     free(crowd);
 }
 
+/* One that may contend only alone stands behind a contender, and all later ones behind it. Once it
+ * leaves without a try, those that have room contend. */
+static void one_that_wanted_fewer_contenders_leaves(void **state)
+{
+    (void)state;
+    struct stage stage;
+    _Atomic int over = 0, left = 0;
+    struct started *crowd = crowd_new(5, true, &over);
+    stage_set(&stage, "watchdog", (struct dlock_options){.contenders = 3, .retry_ms = 60000});
+    dlock_hold *hold = acquired(stage.held);
+    dlock_cancel *alone = dlock_cancel_new(), *others = dlock_cancel_new();
+    struct dlock_want want = waiting(DLOCK_WAIT_FOREVER);
+    want.cancel = others;
+    start(stage.lock, want, &crowd[0]);
+    eventually(stats_of(stage.client).contended == 1);
+    want.contenders = 1;
+    want.cancel = alone;
+    crowd[1].over = &left;
+    start(stage.lock, want, &crowd[1]);
+    want.contenders = 0;
+    want.cancel = others;
+    for (size_t i = 2; i < 5; i++)
+        start(stage.lock, want, &crowd[i]);
+    short_pause();
+    assert_int_equal(stats_of(stage.client).attempts, 1);
+    dlock_cancel_now(alone);
+    eventually(atomic_load(&left) == 1);
+    assert_int_equal(crowd[1].status, DLOCK_CANCELLED);
+    eventually(stats_of(stage.client).attempts == 3); /* the two that find room */
+    short_pause();
+    assert_int_equal(stats_of(stage.client).attempts, 3);
+    dlock_cancel_now(others);
+    eventually(atomic_load(&over) == 4);
+    dlock_cancel_free(alone);
+    dlock_cancel_free(others);
+    assert_status(dlock_release(hold, NULL), OK);
+    stage_clear(&stage);
+    free(crowd);
+}
+
 /* The server hangs, and with it all workers: whoever stands in line is answered all the same. */
 static void a_server_that_hangs_delays_no_answer(void **state)
 {
@@ -616,6 +656,7 @@ int main(void)
         cmocka_unit_test(all_are_served),
         cmocka_unit_test(so_many_contend),
         cmocka_unit_test(one_may_want_fewer_contenders),
+        cmocka_unit_test(one_that_wanted_fewer_contenders_leaves),
         cmocka_unit_test(a_server_that_hangs_delays_no_answer),
         cmocka_unit_test(what_is_over_is_no_waiter),
         cmocka_unit_test(no_try_begins_after_the_limit),

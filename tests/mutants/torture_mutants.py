@@ -11,8 +11,8 @@ DOUBT_IGNORED = [NO_KILL, ("lock/redis/redis.c", "                  : KILL_IMPOS
 
 MUTANTS = [
     ("a waiter that leaves can still be chosen for the hand-off", [
-        ("lock/wait.c", "    if (wait->state == WAIT_BEHIND) {\n        TAILQ_REMOVE",
-         "    if (false) {\n        TAILQ_REMOVE"),
+        ("lock/wait.c", "    if (wait->state == WAIT_BEHIND) {\n        wait->trying_ns",
+         "    if (false) {\n        wait->trying_ns"),
         ("lock/wait.c", "    if (acquired && lock->holding->keeps_place)\n        return;",
          "    if (state == WAIT_BEHIND || (acquired && lock->holding->keeps_place))\n        return;")], "fair"),
     ("a late release frees a later hold of its owner", [NAMES_AGAIN, *DOUBT_IGNORED], "notify"),
