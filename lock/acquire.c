@@ -595,6 +595,7 @@ static dlock_status acquire_prepare(struct acquiring *a, dlock *lock, const stru
                                     .hold = a->hold,
                                     .limit_ns = a->limit_ns,
                                     .ends_ns = a->ends_ns,
+                                    .once = deadline_ns == 0,
                                     .cancel = a->want.cancel};
     a->wait.holds_ms = a->hold->ttl_ms;
     if (a->hold->hold_max_ms != 0)

@@ -27,6 +27,7 @@ struct exchange {
     struct dlock_batch *reads; /* sent after it; or NULL */
     int64_t limit_ns;          /* CLOCK_MONOTONIC: it does not begin after this */
     int64_t ends_ns;           /* CLOCK_MONOTONIC: it has ended by then */
+    bool once;                 /* ACQUIRE: its call makes no other attempt */
     bool unseen;          /* options.on_point is not called: no call of the application sends it */
     dlock_cancel *cancel; /* once it is set, connecting ends and nothing is sent again; or NULL */
 

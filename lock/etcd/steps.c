@@ -2,7 +2,8 @@
  *
  * The steps of a request: each sends something to etcd, and the request goes on when that is
  * answered. If there was no answer, it begins anew: it finds its key again by the owner's name.
- *     ACQUIRE  create, and read the key before; the first holds, others watch
+ *     ACQUIRE  create, and read the key before; the first holds, others watch. A call's only attempt
+ *              creates its key only if the queue is empty
  *     LET_GO   delete
  *     WATCH    read the own key
  *     EXTEND   the same, once a keep-alive is proven that was sent later
@@ -265,6 +266,22 @@ static void note_created(const struct flight *flight, const struct reply *reply,
 
 static void read_own(struct request *request, const struct etcd_place *place);
 
+/* A try's create did nothing. Somebody is in the queue; or the client's own key was another one; or
+ * an earlier create was carried out, and that is who is there. */
+static void is_not_entered(struct request *request, const struct reply *reply,
+                           struct etcd_place *place)
+{
+    char path[PATH_MAX_BYTES];
+    const struct found somebody = reply_found(reply, 0, path_of(request->queue, path));
+    etcd_queue_of(request)->is_empty = !somebody.exists;
+    if (!reply_has_range(reply, 0))
+        lacks_a_part(request);
+    else if (somebody.exists && place->base.number == 0 && !place->base.doubtful)
+        claim_is_busy(request);
+    else
+        read_own(request, place);
+}
+
 static void is_created(struct flight *flight, const struct reply *reply)
 {
     struct request *request = flight->request;
@@ -281,6 +298,8 @@ static void is_created(struct flight *flight, const struct reply *reply)
         struct found before = reply_found(reply, 0, path_of(request->queue, path));
         etcd_queue_of(request)->is_empty = !before.exists;
         is_placed(request, place, &before, reply->revision);
+    } else if (!reply->succeeded && claim_is_try(request)) {
+        is_not_entered(request, reply, place);
     } else if (!reply->succeeded && place->alone) {
         etcd_queue_of(request)->is_empty = false;
         etcd_go(request); /* it asks who is before it */
@@ -301,8 +320,16 @@ static void add_compare(struct body *body, struct key key, bool alone)
     body_add(body, ",\"target\":\"CREATE\",\"create_revision\":\"0\"}");
 }
 
-/* The latest key, just before the own one is created, is the one before it. As long as the queue
- * was empty, it is faster to create the key only if it still is. */
+/* The only key of this client in a queue that was empty: it is faster to create it only if it still
+ * is. */
+static bool is_probably_alone(const struct request *request, const struct etcd_place *place)
+{
+    return etcd_queue_of(request)->is_empty &&
+           LIST_FIRST(&request->queue->places) == &place->base &&
+           LIST_NEXT(&place->base, of_queue) == NULL;
+}
+
+/* The latest key, just before the own one is created, is the one before it. */
 static void create(struct request *request, struct etcd_place *place)
 {
     struct etcd *etcd = etcd_of_request(request);
@@ -316,9 +343,7 @@ static void create(struct request *request, struct etcd_place *place)
     if (place->name[0] == '\0' && !name_take(etcd, place))
         return; /* once there is memory */
     const struct key key = {path_of(request->queue, path), place->name};
-    place->alone = etcd_queue_of(request)->is_empty &&
-                   LIST_FIRST(&request->queue->places) == &place->base &&
-                   LIST_NEXT(&place->base, of_queue) == NULL;
+    place->alone = claim_is_try(request) || is_probably_alone(request, place);
     body_begin(&body);
     body_add(&body, "{\"compare\":[");
     add_compare(&body, key, place->alone);
@@ -333,7 +358,13 @@ static void create(struct request *request, struct etcd_place *place)
     body_key(&body, key);
     body_add(&body, ",");
     body_value(&body, request->owner);
-    body_add(&body, ",\"lease\":\"%llu\"}}]}", (unsigned long long)etcd->lease);
+    body_add(&body, ",\"lease\":\"%llu\"}}]", (unsigned long long)etcd->lease);
+    if (claim_is_try(request)) { /* which of its comparisons failed */
+        body_add(&body, ",\"failure\":[");
+        add_latest(&body, request, 0);
+        body_add(&body, "]");
+    }
+    body_add(&body, "}");
     place->again = place->base.doubtful;
     place->base.doubtful = true;
     place->guard = etcd->guard;

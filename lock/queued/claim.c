@@ -115,10 +115,27 @@ struct place *claim_begins(struct request *request)
     return place;
 }
 
+bool claim_is_try(const struct request *request)
+{
+    return request->what == ACQUIRE && request->exchange != NULL && request->exchange->once &&
+           request->exchange->hold->depth <= 1;
+}
+
+/* Now, on the engine's thread: its caller may come to that later. */
+static void leave_at_once(struct request *request, struct place *place)
+{
+    if (place->node[0] == '\0' && !place->doubtful)
+        place_free(request->queue, place); /* it was never created */
+    else if (!place->leaving)
+        place_leave(request->queue, place);
+}
+
 void claim_is_busy(struct request *request)
 {
     struct place *place = place_of(request->queue, request->owner);
-    if (place != NULL) /* others may have come since it asked */
+    if (place != NULL && claim_is_try(request))
+        leave_at_once(request, place);
+    else if (place != NULL) /* others may have come since it asked */
         place->until_ns = asks_until_ns(request->queue);
     request->exchange->busy->kind = WAIT_CHANNEL;
     request->exchange->busy->again_ms = looks_again_ms(request->queue);

@@ -334,9 +334,14 @@ static void end_request(struct request *request)
                                      session->name, session->ops->kind, colon, session->trouble));
         return;
     }
+    if (request->sent && request->in_flight > 0 && request_is_late(request))
+        session_tell(session, true, "a request was not answered in time");
+    if (request->sent && request->only_read) {
+        request_answer(request, fail(DLOCK_UNREACHABLE, "%s did not answer in time%s%s",
+                                     session->name, colon, session->trouble));
+        return;
+    }
     if (request->sent) {
-        if (request->in_flight > 0 && request_is_late(request))
-            session_tell(session, true, "a request was not answered in time");
         if (request->exchange != NULL && request->what == ACQUIRE)
             request->exchange->unresolved = true;
         request_answer(request, fail(DLOCK_UNKNOWN, "%s did not answer in time%s%s", session->name,

@@ -69,6 +69,7 @@ struct request {
     bool sent;                 /* something was */
     bool repeated;       /* LET_GO: its delete may have been carried out before; WATCH: ask again */
     bool first;          /* ACQUIRE: its node is the first; it waits for a proof */
+    bool only_read;      /* ACQUIRE: nothing that was sent can have made its node */
     int64_t sent_ns;     /* CLOCK_BOOTTIME, before its latest */
     int64_t launched_ns; /* CLOCK_BOOTTIME: since when that is on its way */
     int64_t begins_ns;   /* CLOCK_MONOTONIC: it is not sent later */
@@ -183,7 +184,11 @@ void place_leave(struct queue *queue, struct place *place);
 /* An acquire begins, before anything is sent. NULL: it was answered, or must wait until the owner's
  * earlier place is gone. A nested one has its owner's place: send what shows that it exists. */
 struct place *claim_begins(struct request *request);
-/* An attempt that keeps its place: another holder has the lock. */
+/* An acquire that is the only attempt of its call, and does not nest: it enters a queue only if nobody
+ * is in it. Others that come at once would otherwise be refused because of it. */
+bool claim_is_try(const struct request *request);
+/* Another holder has the lock, or is about to have it. The attempt keeps its place; a try leaves it
+ * at once. */
 void claim_is_busy(struct request *request);
 /* The owner has the lock, as far as is known. */
 bool claim_still_holds(const struct request *request, const struct place *place);

@@ -3,7 +3,9 @@
  * The steps of a request: each sends something to ZooKeeper, and the request goes on when that is
  * answered. If the connection was lost, it begins anew: it finds its node again by the owner's
  * name.
- *     ACQUIRE  create and list; the first holds, others watch the one before
+ *     ACQUIRE  create and list; the first holds, others watch the one before. A call's only attempt
+ *              lists before: it creates its node only if nobody is there, and deletes it at once if it
+ *              is not the first
  *     LET_GO   delete
  *     WATCH    watch the node that holds
  *     EXTEND   write to it
@@ -474,6 +476,26 @@ static void leave_used_up(struct request *request, struct place *place)
     rest(request);
 }
 
+/* Of another owner. (A session that was given up may have left a node of the same.) */
+static bool is_anybody_there(const struct request *request, const struct String_vector *nodes)
+{
+    for (int i = 0; i < nodes->count; i++)
+        if (digits_of(nodes->data[i]) != NULL && !is_of(nodes->data[i], request->owner))
+            return true;
+    return false;
+}
+
+/* A try that knows the queue, and has no node in it. */
+static void enter_if_empty(struct request *request, const struct String_vector *nodes)
+{
+    if (is_anybody_there(request, nodes)) {
+        claim_is_busy(request);
+        return;
+    }
+    zk_request_of(request)->has_looked = true;
+    zk_go(request);
+}
+
 /* An attempt that knows the queue. Its node may be gone, by a break: then it is created anew. */
 static void find_place(struct request *request, const struct String_vector *nodes)
 {
@@ -500,6 +522,8 @@ static void find_place(struct request *request, const struct String_vector *node
     const char *before = last_before(nodes, own);
     if (is_used_up(own))
         leave_used_up(request, place);
+    else if (before != NULL && claim_is_try(request))
+        claim_is_busy(request);
     else if (before != NULL)
         watch_before(request, place, before);
     else
@@ -648,6 +672,8 @@ static void listed_to_acquire(struct request *request, int rc, const struct Stri
 {
     if (*create_rc_of(request) != ZOK && *create_rc_of(request) != ZNONODE)
         refused(request, *create_rc_of(request));
+    else if (zk_request_of(request)->looks)
+        enter_if_empty(request, nodes);
     else if (rc == ZNONODE || *create_rc_of(request) == ZNONODE)
         make_queue(request);
     else
@@ -762,6 +788,7 @@ static void create_and_list(struct request *request, struct place *place)
     char path[PATH_MAX_BYTES], prefix[OWNER_MAX + 1];
     snprintf(prefix, sizeof prefix, "%s-", request->owner);
     place->doubtful = true;
+    request->only_read = false;
     now_sent(request);
     note_sent(request, zoo_acreate2(zk->handle, path_of(request, prefix, path), "", 0,
                                     zk_access(zk), ZOO_EPHEMERAL_SEQUENTIAL, is_created, request));
@@ -826,6 +853,14 @@ static void has_nested(int rc, const struct Stat *stat, const void *data)
     session_unlock(&zk->base);
 }
 
+/* Before it creates its node. The list of a server that lags behind would name nodes that are gone:
+ * the try would be refused although nobody has the lock. */
+static void look_before(struct request *request)
+{
+    zk_request_of(request)->looks = request->only_read = true;
+    sync_and_list(request);
+}
+
 /* Its node would be created in a queue that is used up. (A nested one needs no node.) */
 static bool must_rest(const struct request *request)
 {
@@ -846,8 +881,12 @@ static void acquire(struct request *request)
     if (place == NULL)
         return;
     *create_rc_of(request) = ZOK;
+    zk_request_of(request)->looks = false;
     if (request->exchange->hold->depth > 1)
         write_to(request, place, has_nested);
+    else if (place->node[0] == '\0' && !place->doubtful && claim_is_try(request) &&
+             !zk_request_of(request)->has_looked)
+        look_before(request);
     else if (place->node[0] == '\0' && !place->doubtful)
         create_and_list(request, place);
     else if (place->node[0] == '\0')

@@ -16,6 +16,8 @@ struct zk_request {
     int create_rc;       /* ACQUIRE: the answer to the create before the list */
     uint64_t connection; /* how many the session had had when its latest was sent */
     bool breaks;         /* BREAK: the delete was sent */
+    bool looks;          /* ACQUIRE: a try whose list says whether anybody is there */
+    bool has_looked;     /* likewise: nobody was */
     int vanished;        /* ACQUIRE: so often the identity was gone when it was read */
 };
 
