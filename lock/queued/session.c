@@ -334,7 +334,7 @@ static void end_request(struct request *request)
                                      session->name, session->ops->kind, colon, session->trouble));
         return;
     }
-    if (request->sent && request->in_flight > 0 && request_is_late(request))
+    if (request->in_flight > 0 && request_is_late(request))
         session_tell(session, true, "a request was not answered in time");
     if (request->sent && request->only_read) {
         request_answer(request, fail(DLOCK_UNREACHABLE, "%s did not answer in time%s%s",
