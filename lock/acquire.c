@@ -553,6 +553,9 @@ static dlock_status acquire_prepare(struct acquiring *a, dlock *lock, const stru
         return fail(DLOCK_INVALID,
                     "want.mode is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)",
                     (int)a->want.mode);
+    if (a->want.modes != NULL)
+        return fail(DLOCK_INVALID,
+                    "want.modes is set, but only dlock_acquire_many reads it; set want.mode");
     if (a->want.mode == DLOCK_SHARED && !acquire_has(lock, TRAIT_SHARED))
         return fail(DLOCK_UNSUPPORTED,
                     "'%s' has no shared holds; use DLOCK_EXCLUSIVE, or the rung 'read_write'",

@@ -16,6 +16,7 @@
 struct wanted_lock {
     dlock *lock;
     size_t index; /* in the caller's arrays */
+    enum dlock_mode mode;
     dlock_hold *hold;
     int64_t released_ns; /* how long its release took */
 };
@@ -24,6 +25,7 @@ struct acquiring_many {
     struct wanted_lock wanted[DLOCK_MANY_MAX]; /* in the order in which they are acquired */
     size_t count, held;
     struct dlock_want want;
+    bool bounded;       /* want.call_max_ms is the bound of one attempt: the caller gave no time */
     uint64_t thread;    /* that made the call */
     int64_t began_ns;   /* CLOCK_MONOTONIC */
     dlock_hold **holds; /* the caller's */
@@ -55,21 +57,32 @@ static int by_name(const void *a, const void *b)
 
 static dlock_status take_locks(struct acquiring_many *m, dlock *const *locks)
 {
+    const enum dlock_mode *modes = m->want.modes;
     for (size_t i = 0; i < m->count; i++) {
         if (locks[i] == NULL) {
             m->missing = i;
-            return fail(DLOCK_INVALID, "locks[%zu] is NULL; it must be a lock", i);
+            return fail(DLOCK_INVALID, "locks[%zu] is NULL; it must be an open lock", i);
         }
-        m->wanted[i] = (struct wanted_lock){.lock = locks[i], .index = i};
+        m->wanted[i] = (struct wanted_lock){
+            .lock = locks[i], .index = i, .mode = modes != NULL ? modes[i] : m->want.mode};
+        if (modes == NULL || modes[i] == DLOCK_EXCLUSIVE || modes[i] == DLOCK_SHARED)
+            continue;
+        m->missing = i;
+        return fail(DLOCK_INVALID,
+                    "want.modes[%zu] is %d; it must be DLOCK_EXCLUSIVE (0) or DLOCK_SHARED (1)", i,
+                    (int)modes[i]);
     }
     qsort(m->wanted, m->count, sizeof m->wanted[0], by_name);
     for (size_t i = 1; i < m->count; i++) {
         const struct wanted_lock *one = &m->wanted[i - 1], *other = &m->wanted[i];
         if (by_name(one, other) != 0)
             continue;
-        m->missing = one->index > other->index ? one->index : other->index;
-        return fail(DLOCK_INVALID, "two of the locks have the name '%s'; each may be there once",
-                    one->lock->name);
+        const bool in_order = one->index < other->index;
+        m->missing = in_order ? other->index : one->index;
+        return fail(DLOCK_INVALID,
+                    "locks[%zu] and locks[%zu] have the same name, '%s'; each name may be given "
+                    "once",
+                    in_order ? one->index : other->index, m->missing, one->lock->name);
     }
     return DLOCK_OK;
 }
@@ -84,11 +97,13 @@ static dlock_status many_prepare(struct acquiring_many *m, dlock *const *locks, 
                                  .thread = owner_thread()};
     if (count == 0 || count > DLOCK_MANY_MAX)
         return fail(DLOCK_INVALID, "count is %zu; it must be 1 to %d", count, DLOCK_MANY_MAX);
-    dlock_status status = take_locks(m, locks);
-    if (status == DLOCK_OK)
-        status = struct_take(&m->want, sizeof m->want, want, "want");
+    dlock_status status = struct_take(&m->want, sizeof m->want, want, "want");
     m->want.size = sizeof m->want;
-    if (status == DLOCK_OK && m->want.wait_ms == 0 && m->want.call_max_ms == 0)
+    if (status == DLOCK_OK)
+        status = take_locks(m, locks);
+    m->want.modes = NULL; /* each lock has its own by now */
+    m->bounded = m->want.wait_ms == 0 && m->want.call_max_ms == 0;
+    if (status == DLOCK_OK && m->bounded)
         for (size_t i = 0; i < count; i++) /* one bound for all attempts */
             m->want.call_max_ms = max_ns(m->want.call_max_ms, bound_ms(m->wanted[i].lock->client));
     return status;
@@ -119,6 +134,7 @@ static bool many_next(struct acquiring_many *m, struct dlock_want *want)
     if (m->over)
         return false;
     *want = m->want;
+    want->mode = next->mode;
     if (m->held + 1 < m->count)
         want->reads = NULL;
     if (m->held == 0)
@@ -128,9 +144,16 @@ static bool many_next(struct acquiring_many *m, struct dlock_want *want)
     if ((want->wait_ms > 0 || m->want.wait_ms <= 0) &&
         (want->call_max_ms > 0 || m->want.call_max_ms <= 0))
         return true;
+    const bool waited = want->wait_ms <= 0 && m->want.wait_ms > 0;
     many_fail(m, next,
-              fail(DLOCK_TIMED_OUT, "'%s' was not asked for: to acquire '%s' took all the time",
-                   next->lock->name, m->wanted[m->held - 1].lock->name));
+              fail(DLOCK_TIMED_OUT,
+                   "'%s' was not asked for: after '%s' was acquired (lock %zu of %zu), the %s of "
+                   "%lld ms was over",
+                   next->lock->name, m->wanted[m->held - 1].lock->name, m->held, m->count,
+                   waited       ? "wait_ms"
+                   : m->bounded ? "bound"
+                                : "call_max_ms",
+                   (long long)(waited ? m->want.wait_ms : m->want.call_max_ms)));
     return false;
 }
 
@@ -141,8 +164,8 @@ static void many_take(struct acquiring_many *m, dlock_status status, dlock_hold 
     struct wanted_lock *next = &m->wanted[m->held];
     if (status != DLOCK_OK) {
         if (status == DLOCK_TIMED_OUT && m->held > 0)
-            fail(status, "%s (%zu of %zu locks were acquired before)", dlock_error(), m->held,
-                 m->count);
+            fail(status, "%s; %zu of %zu locks had been acquired, and are released", dlock_error(),
+                 m->held, m->count);
         many_fail(m, next, status);
         return;
     }
@@ -151,7 +174,7 @@ static void many_take(struct acquiring_many *m, dlock_status status, dlock_hold 
     for (size_t i = 0; i < m->held && !m->over; i++)
         if (!dlock_valid(m->wanted[i].hold))
             many_fail(m, &m->wanted[i],
-                      fail(DLOCK_LOST, "'%s' was lost before all %zu locks were acquired",
+                      fail(DLOCK_LOST, "'%s' was lost before the call had acquired all %zu locks",
                            m->wanted[i].lock->name, m->count));
     if (m->held < m->count || m->over)
         return;

@@ -641,13 +641,19 @@ struct dlock_want {
      * each other, and one of them asks the server. More than dlock_options.contenders has no
      * effect. Default 0: dlock_options.contenders; at most 10000. */
     size_t contenders;
+
+    /* Only for dlock_acquire_many and dlock_acquire_many_start: modes[i] is the mode of locks[i],
+     * and `mode` has no effect. The array is copied. Default NULL: all have the mode `mode`.
+     * INVALID elsewhere. */
+    const enum dlock_mode *modes;
 };
 
 /* Acquires the lock. want: NULL means all defaults, one attempt.
  * OK         *hold is set; release it with dlock_release.
  * BUSY       only with wait_ms 0: another owner holds the lock. Or the reply came after the hold's
  *            validity had ended. On `fair` also: this client's last hold is left to expire (see
- *            dlock_abandon), or other waiters of this client are first.
+ *            dlock_abandon), or other waiters of this client are first. On `zookeeper` and `etcd`
+ *            also: somebody is in the lock's queue. There one attempt enters only an empty queue.
  * TIMED_OUT  not acquired within wait_ms; also if a server received a request and did not answer.
  *            The caller holds nothing. If an unanswered request locked something, the client
  *            releases that in the background, or it expires.
@@ -669,7 +675,8 @@ struct dlock_want {
  *            a pause answers UNREACHABLE at once. Before that it waits until the pause ends, or the
  *            server answers. On `redlock`: a majority of all its servers is not connected, or fewer
  *            than a majority answered in time. Then nothing is held on those that answered. The
- *            others are sent the release after the acquire; what they grant without it expires.
+ *            others are sent the release after the acquire; what they grant without it expires. On
+ *            `zookeeper` with wait_ms 0 also: the server did not answer who is in the queue.
  * REFUSED    the server refused the request; dlock_error() quotes it. Or too few replicas confirmed
  *            it (replicas_ack). Then it is released in the background, so an attempt right after it
  *            may find it BUSY. It is tried again while there is time. LOADING, BUSY, CLUSTERDOWN,
@@ -896,9 +903,11 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
  * of `reentrant_tls`. Each lock has its own queue of waiters, and a call that fails leaves all of
  * them. So many calls for one lock can keep out one that wants many.
  * locks: 1 to DLOCK_MANY_MAX, in any order. Two of one name are INVALID, also on different servers.
- * want: the same for each lock. See dlock_acquire, with these differences: wait_ms and call_max_ms
- * are for all together, so wait_ms must cover a round trip for each. With wait_ms 0 all attempts
- * share one bound. `reads` is sent with the last acquire, to the server of the lock whose name is
+ * want: the same for each lock, except its mode: want.modes. A shared hold is acquired in the place
+ * of its name like any other, so modes change nothing about deadlocks. But a caller that holds one
+ * of these locks shared cannot acquire it alone: UPGRADE. See dlock_acquire, with these differences:
+ * wait_ms and call_max_ms are for all together, so wait_ms must cover a round trip for each. With
+ * wait_ms 0 all attempts share one bound. `reads` is sent with the last acquire, to the server of the lock whose name is
  * last. On a rung that does not renew, the first hold's time to live must cover the wait for the
  * others.
  * holds: room for `count`. After OK, holds[i] is a hold of locks[i]. Release each one, in any
@@ -908,9 +917,12 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
  * OK         all are held. All were valid at one instant during the call.
  * LOST       also: a hold was lost before all locks were acquired.
  * TIMED_OUT  also: the locks before this one took all of the time.
- * INVALID    also: count is out of range, or two locks have one name.
+ * INVALID    also: count is out of range, a lock is NULL, two locks have one name, or one of
+ *            want.modes is neither mode. Nothing was asked for.
+ * UNSUPPORTED also: *missing has no shared holds, and its mode is DLOCK_SHARED. The locks before it
+ *            may have been acquired; they are released.
  * Any other answer is that of dlock_acquire for the lock *missing.
- * Unless OK, the call releases what it acquired before it returns. A release that fails continues
+ * Unless OK, the call releases what it acquired, the latest first, before it returns. A release that fails continues
  * as dlock_release says. The releases add at most the bound of each client. That is also so after
  * call_max_ms, and after a cancel. */
 DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,

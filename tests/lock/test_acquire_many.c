@@ -258,7 +258,9 @@ static void the_time_is_for_all_together(void **state)
         points = 0;
         assert_status(dlock_acquire_many(locks, 2, &wants[i], holds, &missing), TIMED_OUT);
         assert_int_equal(missing, 1);
-        assert_says(dlock_error(), "'" BEHIND "' was not asked for");
+        assert_says(dlock_error(), i == 0 ? "'" BEHIND "' was not asked for: after 'lock:{a}' was "
+                                            "acquired (lock 1 of 2), the wait_ms of 50 ms was over"
+                                          : "the call_max_ms of 50 ms was over");
         assert_int_equal(record_count(record, "SETNX " BEHIND), 0);
         assert_int_equal(server_integer(server, "EXISTS lock:{a}"), 0);
     }
@@ -281,7 +283,7 @@ static void one_that_was_lost_meanwhile_leaves_none(void **state)
         dlock_hold *hold = wanted(held, (struct dlock_want){.ttl_ms = 500});
         assert_status(call(&many, (struct dlock_want){.wait_ms = PATIENCE_MS}), LOST);
         assert_int_equal(many.missing, 1);
-        assert_says(said(call), "'lock:{a}' was lost before all 3 locks were acquired");
+        assert_says(said(call), "'lock:{a}' was lost before the call had acquired all 3 locks");
         assert_status(dlock_release(hold, NULL), LOST);
         assert_none_held(&many);
         dlock_close(held);
@@ -431,6 +433,82 @@ static void the_calling_thread_owns_all(void **state)
     }
 }
 
+/* ---- Modes ----------------------------------------------------------------------------------- */
+
+static bool can_acquire(dlock *lock, enum dlock_mode mode)
+{
+    dlock_hold *hold;
+    struct dlock_want want = {.size = sizeof want, .mode = mode};
+    dlock_status status = dlock_acquire(lock, &want, &hold);
+    assert_true(status == DLOCK_OK || status == DLOCK_BUSY);
+    if (status == DLOCK_OK)
+        assert_status(dlock_release(hold, NULL), OK);
+    return status == DLOCK_OK;
+}
+
+/* Others may hold what is wanted shared, and not what is wanted alone. */
+static void each_lock_has_its_own_mode(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_client *other = new_client();
+        enum dlock_mode modes[LOCKS] = {DLOCK_SHARED, DLOCK_SHARED, DLOCK_EXCLUSIVE};
+        dlock *locks[LOCKS];
+        many_set_up(&many, "read_write", call, 0);
+        for (size_t i = 0; i < LOCKS; i++)
+            locks[i] = lock_of(other, "read_write", dlock_name(many.locks[i]));
+        dlock_hold *theirs = acquired_as(locks[1], DLOCK_SHARED);
+        assert_status(call(&many, (struct dlock_want){.modes = modes}), OK);
+        for (size_t i = 0; i < LOCKS; i++) {
+            assert_int_equal(can_acquire(locks[i], DLOCK_SHARED), modes[i] == DLOCK_SHARED);
+            if (i != 1)
+                assert_false(can_acquire(locks[i], DLOCK_EXCLUSIVE));
+        }
+        release_all(&many);
+        modes[1] = DLOCK_EXCLUSIVE;
+        assert_status(call(&many, (struct dlock_want){.modes = modes}), BUSY);
+        assert_int_equal(many.missing, 1);
+        assert_status(dlock_release(theirs, NULL), OK);
+        modes[2] = 2;
+        assert_status(call(&many, (struct dlock_want){.modes = modes}), INVALID);
+        assert_int_equal(many.missing, 2);
+        assert_says(said(call), "want.modes[2] is 2; it must be DLOCK_EXCLUSIVE (0)");
+        assert_none_held(&many);
+        for (size_t i = 0; i < LOCKS; i++)
+            dlock_close(locks[i]);
+        dlock_client_close(other);
+        many_clear(&many);
+    }
+}
+
+/* One of the locks has no shared holds; and a call for one lock takes no list of modes. */
+static void not_every_lock_has_every_mode(void **state)
+{
+    (void)state;
+    FOR_EACH_CALL(call)
+    {
+        struct many many;
+        dlock_hold *none;
+        const enum dlock_mode modes[LOCKS] = {DLOCK_EXCLUSIVE, DLOCK_SHARED, DLOCK_EXCLUSIVE};
+        struct dlock_want want = {.size = sizeof want, .modes = modes};
+        many_set_up(&many, "read_write", call, 0);
+        dlock_close(many.locks[0]);
+        many.locks[0] = lock_of(many.client, "watchdog", "lock:{c}");
+        assert_status(call(&many, want), OK);
+        release_all(&many);
+        assert_status(call(&many, (struct dlock_want){.mode = DLOCK_SHARED}), UNSUPPORTED);
+        assert_int_equal(many.missing, 0);
+        if (call == with_a_thread) {
+            assert_status(dlock_acquire(many.locks[1], &want, &none), INVALID);
+            assert_says(dlock_error(), "want.modes is set");
+        }
+        assert_none_held(&many);
+        many_clear(&many);
+    }
+}
+
 static void what_is_not_valid_is_named(void **state)
 {
     (void)state;
@@ -462,7 +540,7 @@ static void what_is_not_valid_is_named(void **state)
     assert_int_equal(missing, 2);
     locks[2] = locks[0];
     assert_status(dlock_acquire_many(locks, 3, &want, holds, &missing), INVALID);
-    assert_says(dlock_error(), "two of the locks have the name 'lock:{c}'");
+    assert_says(dlock_error(), "locks[0] and locks[2] have the same name, 'lock:{c}'");
     assert_int_equal(missing, 2);
     assert_status(dlock_acquire_many_start(locks, 3, &want, holds, many_ended, NULL, &missing),
                   INVALID);
@@ -871,6 +949,8 @@ int main(void)
         cmocka_unit_test_setup(one_is_started_from_done_of_another, empty_server),
         cmocka_unit_test_setup(an_owner_nests_in_all, empty_server),
         cmocka_unit_test_setup(the_calling_thread_owns_all, empty_server),
+        cmocka_unit_test_setup(each_lock_has_its_own_mode, empty_server),
+        cmocka_unit_test_setup(not_every_lock_has_every_mode, empty_server),
         cmocka_unit_test_setup(what_is_not_valid_is_named, empty_server),
         cmocka_unit_test_setup(no_memory_for_a_later_lock, empty_server),
         cmocka_unit_test_setup(no_memory_for_the_releases, empty_server),

@@ -1030,6 +1030,7 @@ OF_SEVERAL = [
      "lock_acquire_many", "all_are_acquired_in_the_order_of_their_names"),
     ("the thread that asks for a later lock owns it", MANY, "    const uint64_t own = owner_act_as(m->thread);",
      "    const uint64_t own = owner_act_as(owner_thread());", "lock_acquire_many", "the_calling_thread_owns_all"),
+    ("several locks have one mode", MANY, "    want->mode = next->mode;\n", "", "lock_acquire_many", "each_lock_has_its_own_mode"),
     ("what was acquired stays when another lock is missing", MANY, "    if (m.status != DLOCK_OK)\n        many_release(&m);",
      "    if (m.status == DLOCK_FORKED)\n        many_release(&m);", "lock_acquire_many", "one_that_is_held_leaves_none"),
     ("what was acquired without a thread stays when another lock is missing", MANY,
