@@ -181,8 +181,8 @@ static void move_up(struct dlock *lock, int64_t held_ms, int64_t trying_ns)
     }
 }
 
-/* A waiter that stands behind the contenders leaves the queue. It may have been the only one without
- * room to contend: those behind it may have room. */
+/* A waiter that stands behind the contenders leaves the queue. Perhaps only that one lacked room to
+ * contend, and those behind it have room. */
 static void leave_from_behind(struct wait *wait, enum wait_state state)
 {
     TAILQ_REMOVE(&wait->lock->queue.waits, wait, in_queue);

@@ -2,8 +2,8 @@
  *
  * The steps of a request: each sends something to etcd, and the request goes on when that is
  * answered. If there was no answer, it begins anew: it finds its key again by the owner's name.
- *     ACQUIRE  create, and read the key before; the first holds, others watch. A call's only attempt
- *              creates its key only if the queue is empty
+ *     ACQUIRE  create, and read the key before; the first holds, others watch. A call's only
+ *              attempt creates its key only if the queue is empty
  *     LET_GO   delete
  *     WATCH    read the own key
  *     EXTEND   the same, once a keep-alive is proven that was sent later

@@ -3,9 +3,9 @@
  * The steps of a request: each sends something to ZooKeeper, and the request goes on when that is
  * answered. If the connection was lost, it begins anew: it finds its node again by the owner's
  * name.
- *     ACQUIRE  create and list; the first holds, others watch the one before. A call's only attempt
- *              lists before: it creates its node only if nobody is there, and deletes it at once if it
- *              is not the first
+ *     ACQUIRE  create and list; the first holds, others watch the one before. A call's only
+ *              attempt lists before that: it creates its node only if nobody is there. It deletes
+ *              the node at once if that is not the first
  *     LET_GO   delete
  *     WATCH    watch the node that holds
  *     EXTEND   write to it
