@@ -907,9 +907,9 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
  * of its name like any other, so modes change nothing about deadlocks. But a caller that holds one
  * of these locks shared cannot acquire it alone: UPGRADE. See dlock_acquire, with these differences:
  * wait_ms and call_max_ms are for all together, so wait_ms must cover a round trip for each. With
- * wait_ms 0 all attempts share one bound. `reads` is sent with the last acquire, to the server of the lock whose name is
- * last. On a rung that does not renew, the first hold's time to live must cover the wait for the
- * others.
+ * wait_ms 0 all attempts share one bound. `reads` is sent with the last acquire, to the server of
+ * the lock whose name is last. On a rung that does not renew, the first hold's time to live must
+ * cover the wait for the others.
  * holds: room for `count`. After OK, holds[i] is a hold of locks[i]. Release each one, in any
  * order. Otherwise all are NULL, unless count is too large.
  * missing: set to the index of the lock at which the call failed; `count` if it failed at none.
@@ -922,9 +922,9 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
  * UNSUPPORTED also: *missing has no shared holds, and its mode is DLOCK_SHARED. The locks before it
  *            may have been acquired; they are released.
  * Any other answer is that of dlock_acquire for the lock *missing.
- * Unless OK, the call releases what it acquired, the latest first, before it returns. A release that fails continues
- * as dlock_release says. The releases add at most the bound of each client. That is also so after
- * call_max_ms, and after a cancel. */
+ * Unless OK, the call releases what it acquired, the latest first, before it returns. A release
+ * that fails continues as dlock_release says. The releases add at most the bound of each client.
+ * That is also so after call_max_ms, and after a cancel. */
 DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
                                           const struct dlock_want *want, dlock_hold **holds,
                                           size_t *missing);
@@ -933,7 +933,7 @@ DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
  * see dlock_done. */
 typedef void dlock_done_many(void *arg, dlock_status status, size_t missing);
 
-/* Starts to acquire them, and returns at once. The array `locks` is copied; the locks stay open
+/* Starts to acquire them, and returns at once. The arrays `locks` and want.modes are copied; the locks stay open
  * until `done` has returned. `holds` must live until then, and is set just before; `cancel` and
  * `reads` as in dlock_acquire_start.
  * OK         `done` will be called exactly once. A thread of one of the clients calls it, or

@@ -185,7 +185,8 @@ void place_leave(struct queue *queue, struct place *place);
  * earlier place is gone. A nested one has its owner's place: send what shows that it exists. */
 struct place *claim_begins(struct request *request);
 /* A try: an acquire that is the only attempt of its call, and does not nest. It enters a queue only
- * if nobody is in it. Others that come at the same time would otherwise be refused because of it. */
+ * if nobody is in it. Otherwise others that come at the same time would be refused because of it.
+ */
 bool claim_is_try(const struct request *request);
 /* Another holder has the lock, or is about to have it. The attempt keeps its place; a try leaves it
  * at once. */
