@@ -933,9 +933,9 @@ DLOCK_API dlock_status dlock_acquire_many(dlock *const *locks, size_t count,
  * see dlock_done. */
 typedef void dlock_done_many(void *arg, dlock_status status, size_t missing);
 
-/* Starts to acquire them, and returns at once. The arrays `locks` and want.modes are copied; the locks stay open
- * until `done` has returned. `holds` must live until then, and is set just before; `cancel` and
- * `reads` as in dlock_acquire_start.
+/* Starts to acquire them, and returns at once. The arrays `locks` and want.modes are copied; the
+ * locks stay open until `done` has returned. `holds` must live until then, and is set just before;
+ * `cancel` and `reads` as in dlock_acquire_start.
  * OK         `done` will be called exactly once. A thread of one of the clients calls it, or
  *            dlock_process of one. The answers are those of dlock_acquire_many and
  *            dlock_acquire_start. A client with own_loop takes part only in its dlock_process.
