@@ -905,7 +905,7 @@ DLOCK_API bool dlock_handed_off(const dlock_hold *hold);
  * locks: 1 to DLOCK_MANY_MAX, in any order. Two of one name are INVALID, also on different servers.
  * want: the same for each lock, except its mode: want.modes. A shared hold is acquired in the place
  * of its name like any other, so modes change nothing about deadlocks. But a caller that holds one
- * of these locks shared cannot acquire it alone: UPGRADE. See dlock_acquire, with these differences:
+ * of these locks shared cannot acquire it alone: UPGRADE. Else see dlock_acquire. Differences:
  * wait_ms and call_max_ms are for all together, so wait_ms must cover a round trip for each. With
  * wait_ms 0 all attempts share one bound. `reads` is sent with the last acquire, to the server of
  * the lock whose name is last. On a rung that does not renew, the first hold's time to live must
