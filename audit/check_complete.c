@@ -67,8 +67,29 @@ static void complete_check_requests(struct run *run)
                      run_request_id(run, (size_t)(example - run->requests)));
 }
 
+/* A script takes all parts of a sale or none, so a part without a record was sold. */
+static void complete_check_parts(struct run *run)
+{
+    const struct request *example = NULL;
+    long long count = 0;
+    for (size_t i = 0; i < run->request_count && run->shares != NULL; i++) {
+        const struct request *request = &run->requests[i];
+        if (run_missing_parts(run, request) > 0 && run->histories[request->history].ended &&
+            count++ == 0)
+            example = request;
+    }
+    if (count > 0)
+        findings_add(&run->findings, RESULT_INCOMPLETE,
+                     "%s: sales without all of their parts: %lld, first that of request %.60s, "
+                     "which lacks %lld of %lld units; there must be a write for each part",
+                     run->histories[example->history].file, count,
+                     run_request_id(run, (size_t)(example - run->requests)),
+                     (long long)run_missing_parts(run, example), (long long)example->quantity);
+}
+
 void check_complete(struct run *run)
 {
     complete_check_sections(run);
     complete_check_requests(run);
+    complete_check_parts(run);
 }

@@ -24,6 +24,9 @@ static void find_start(struct run *run)
         if (!is_setup(run, restock) || restock->t_ns < set_ns[restock->item])
             continue;
         run->items[restock->item].began = restock->after;
+        run->items[restock->item].laid = restock->laid[AFTER];
+        if (restock->laid[AFTER].segments == 0)
+            run->items[restock->item].laid.segments = 1;
         set_ns[restock->item] = restock->t_ns;
     }
     free(set_ns);
@@ -65,6 +68,7 @@ static void add_sales(struct run *run)
         if (request->item == NONE || request->repeats)
             continue;
         run->items[request->item].wanted += request->quantity;
+        unknown_add(&run->items[request->item], run_missing_parts(run, request));
         if (is_unknown(run, request))
             unknown_add(&run->items[request->item], request->quantity);
     }

@@ -24,7 +24,8 @@ static int64_t max_ns(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* What is known of an item's lock. */
+/* What is known of an item's lock, or of that of a segment. It is not known at which segment's lock
+ * a waiter timed out, so it counts for each of them. */
 struct last {
     const struct section *grant;
     int64_t lost_ns;         /* a later acquire failed; it may have set the key */
@@ -45,15 +46,35 @@ static bool is_later(const struct section *one, const struct section *two)
     return one->at_ns[STAGE_GRANTED] > two->at_ns[STAGE_GRANTED];
 }
 
+/* How many locks an item may have. */
+static size_t locks_of(const struct run *run)
+{
+    return run->segments == 0 ? SEGMENTS_MAX : run->segments;
+}
+
+static void add_request(const struct request *request, struct last *last)
+{
+    if (last->grant != NULL && request->outcome_ns <= last->grant->at_ns[STAGE_GRANTED])
+        return;
+    if (request->reason == REASON_LOCK_ERROR) {
+        last->lost_ns = max_ns(last->lost_ns, request->outcome_ns);
+        return;
+    }
+    last->timeouts_behind++;
+    last->timeout_ns = max_ns(last->timeout_ns, request->outcome_ns);
+}
+
 static void find_last(const struct run *run, struct last *last)
 {
-    for (size_t i = 0; i < run->item_count; i++)
+    const size_t locks = locks_of(run);
+    for (size_t i = 0; i < run->item_count * locks; i++)
         last[i] = (struct last){.lost_ns = NOT_STAMPED, .timeout_ns = NOT_STAMPED};
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
-        if (section->item == NONE)
+        const size_t segment = run_share(run, section).segment;
+        if (section->item == NONE || segment < 1 || segment > locks)
             continue;
-        const struct section **grant = &last[section->item].grant;
+        const struct section **grant = &last[section->item * locks + segment - 1].grant;
         if (*grant == NULL || is_later(section, *grant))
             *grant = section;
     }
@@ -63,16 +84,8 @@ static void find_last(const struct run *run, struct last *last)
             (request->reason != REASON_LOCK_TIMEOUT && request->reason != REASON_LOCK_BUSY &&
              request->reason != REASON_LOCK_ERROR))
             continue;
-        const struct section *grant = last[request->item].grant;
-        if (grant != NULL && request->outcome_ns <= grant->at_ns[STAGE_GRANTED])
-            continue;
-        if (request->reason == REASON_LOCK_ERROR)
-            last[request->item].lost_ns = max_ns(last[request->item].lost_ns, request->outcome_ns);
-        else {
-            last[request->item].timeouts_behind++;
-            last[request->item].timeout_ns =
-                max_ns(last[request->item].timeout_ns, request->outcome_ns);
-        }
+        for (size_t lock = 0; lock < locks; lock++)
+            add_request(request, &last[request->item * locks + lock]);
     }
 }
 
@@ -222,30 +235,43 @@ static void check_self_wait(struct run *run)
                                  : "it again, and was refused though nobody else held it");
 }
 
-/* Whether the item's lock is held for ever. */
-static bool is_stuck(const struct run *run, const struct item *item, const struct last *last)
+/* What redis.json states about the lock of a segment, counted from 0. */
+static struct redis_lock lock_after(const struct item *item, size_t segment)
 {
     const struct redis_side *after = &item->redis[AFTER];
-    if (last->timeouts_behind == 0 || !after->lock_there) /* NOLINT: each item is there */
+    if (after->lock_count > 0)
+        return segment < after->lock_count ? after->locks[segment]
+                                           : (struct redis_lock){.there = false};
+    return (struct redis_lock){after->lock_there && segment == 0, after->lock_pttl_ms};
+}
+
+/* Whether the item's lock is held for ever. */
+static bool is_stuck(const struct run *run, struct redis_lock after, const struct last *last)
+{
+    if (last->timeouts_behind == 0 || !after.there) /* NOLINT: each item is there */
         return false;
-    if (after->lock_pttl_ms == -1)
+    if (after.pttl_ms == -1)
         return true; /* the run is over and the key was not deleted */
     return owner_is_gone(run, last) && outlives_its_time(run, last);
 }
 
-static void tell_stuck(struct run *run, const struct item *item, const struct last *last)
+static void tell_stuck(struct run *run, const struct item *item, size_t segment,
+                       const struct last *last)
 {
-    const struct redis_side *after = &item->redis[AFTER];
+    char which[32] = "";
     char who[96] = "no history names its holder";
+    if (locks_of(run) > 1)
+        snprintf(which, sizeof which, "segment %zu of ", segment + 1);
     if (last->grant != NULL)
         snprintf(who, sizeof who, "nobody acquired it after request %.60s",
                  run_request_id(run, last->grant->request));
     findings_add(
         &run->findings, RESULT_DEADLOCK,
-        "the lock of %.80s is held for ever: %s, requests that %s: %lld, and %s", item->name, who,
+        "the lock of %s%.80s is held for ever: %s, requests that %s: %lld, and %s", which,
+        item->name, who,
         strcmp(run->spec.on_conflict, "wait") == 0 ? "timed out waiting for it" : "did not get it",
         (long long)last->timeouts_behind,
-        after->lock_pttl_ms != -1
+        lock_after(item, segment).pttl_ms != -1
             ? "its key is renewed though its holder is gone, and would have expired"
             : "its key never expires");
 }
@@ -253,13 +279,15 @@ static void tell_stuck(struct run *run, const struct item *item, const struct la
 void check_deadlock(struct run *run)
 {
     check_self_wait(run);
-    struct last *last = memory_new(run->item_count, sizeof *last);
+    const size_t locks = locks_of(run);
+    struct last *last = memory_new(run->item_count * locks, sizeof *last);
     find_last(run, last);
-    for (size_t i = 0; i < run->item_count && run->stuck == NULL; i++) { /* one example is enough */
-        if (!is_stuck(run, &run->items[i], &last[i]))
+    for (size_t i = 0; i < run->item_count * locks && run->stuck == NULL; i++) {
+        const struct item *item = &run->items[i / locks]; /* one example is enough */
+        if (!is_stuck(run, lock_after(item, i % locks), &last[i]))
             continue;
-        tell_stuck(run, &run->items[i], &last[i]);
-        run->stuck = &run->items[i];
+        tell_stuck(run, item, i % locks, &last[i]);
+        run->stuck = item;
         run->stuck_grant = last[i].grant;
     }
     free(last);

@@ -7,6 +7,10 @@
  * Possible restocks may or may not have been carried out. They excuse at most as many sales as they
  * would have added units. Each of them excuses a unit once. No restock excuses a sale that happened
  * before it began.
+ *
+ * If a stock lies over n segments, there is a shelf for each. Segment s has the units s, s + n,
+ * s + 2n and so on, here counted as its places 1, 2, 3. Any restock levels the segments, so a
+ * possible one may have brought any number of units to any segment.
  */
 #include "check.h"
 #include "memory.h"
@@ -14,47 +18,89 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* The units of a sale, as places on a shelf. */
+struct place {
+    uint8_t segments; /* over which the stock lies */
+    uint8_t segment;
+    int64_t first;
+    int64_t count;
+};
+
+/* The segment follows from the unit: the buyer was told only that. Of a sale that only the client's
+ * record shows, only the unit is known if the others may be in another segment. */
+static struct place place_of(const struct sale *sale)
+{
+    const int64_t segments = sale->segments;
+    int64_t first = sale->unit - 1;
+    int64_t rest = first % segments;
+    if (rest < 0)
+        rest += segments;
+    return (struct place){.segments = sale->segments,
+                          .segment = (uint8_t)(rest + 1),
+                          .first = (first - rest) / segments + 1,
+                          .count = segments > 1 && sale->section == NULL ? 1 : sale->quantity};
+}
+
+static int64_t unit_at(const struct place *place, int64_t at)
+{
+    return (at - 1) * place->segments + place->segment;
+}
+
 /* From unit `at` on, the number of sales, and of units on the shelf, changes by these amounts. */
 struct edge {
     int64_t at;
     uint32_t item;
+    uint8_t segments, segment; /* of the shelf */
     int8_t sold;
     int8_t supply;
 };
+
+static int distinct_by_shelf(const struct edge *one, const struct edge *two)
+{
+    if (one->item != two->item)
+        return one->item < two->item ? -1 : 1;
+    if (one->segments != two->segments)
+        return one->segments < two->segments ? -1 : 1;
+    return (one->segment > two->segment) - (one->segment < two->segment);
+}
 
 static int distinct_by_unit(const void *a, const void *b)
 {
     const struct edge *one = a;
     const struct edge *two = b;
-    if (one->item != two->item)
-        return one->item < two->item ? -1 : 1;
-    return (one->at > two->at) - (one->at < two->at);
+    int order = distinct_by_shelf(one, two);
+    return order != 0 ? order : (one->at > two->at) - (one->at < two->at);
 }
 
 struct edges {
     struct edge *list;
-    size_t count;
+    size_t count, capacity;
 };
 
 enum what { SALE, SHELF };
 
-static void add_range(struct edges *edges, size_t item, int64_t from, int64_t to, enum what what)
+/* If count < 0, this removes units from the shelf. */
+static void add_range(struct edges *edges, size_t item, const struct place *place, enum what what)
 {
-    if (from == to)
-        return;
-    for (int step = 1; step >= -1; step -= 2)
+    for (int step = 1; step >= -1 && place->count != 0; step -= 2) {
+        edges->list =
+            memory_grow(edges->list, edges->count, &edges->capacity, sizeof *edges->list);
         edges->list[edges->count++] = (struct edge){
-            .at = step > 0 ? from : to,
+            .at = step > 0 ? place->first : place->first + place->count,
             .item = (uint32_t)item,
+            .segments = place->segments,
+            .segment = place->segment,
             .sold = what == SALE ? (int8_t)step : 0,
             .supply = what == SHELF ? (int8_t)step : 0,
         };
+    }
 }
 
 /* A client's record may state any number; a number that cannot be a unit proves nothing. */
 static bool is_proof(const struct sale *sale)
 {
-    return !sale->disputed && sale->unit >= -UNITS_MAX && sale->unit <= UNITS_MAX;
+    return !sale->disputed && sale->segments > 0 && sale->unit >= -UNITS_MAX &&
+           sale->unit <= UNITS_MAX;
 }
 
 /* Which sales are counted. ALL: all of them. EARLY: those before any possible restock of their
@@ -79,25 +125,86 @@ static bool is_among(const struct run *run, const struct sale *sale, enum which 
     return which == ALL || is_early(run, sale);
 }
 
+static int64_t at_least_none(int64_t units)
+{
+    return units > 0 ? units : 0;
+}
+
+/* What a segment has of that many units; as levelled if no record states it. */
+static int64_t part_of(const struct run *run, struct layout laid, int64_t units, uint8_t segment)
+{
+    return at_least_none(laid.parts == NONE ? run_level(units, laid.segments, segment)
+                                            : run->parts[laid.parts + segment - 1U]);
+}
+
+static int64_t sum_of(const struct run *run, struct layout laid)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < laid.segments; i++)
+        sum += run->parts[laid.parts + i];
+    return sum;
+}
+
+/* What is on the shelves at the start. If records differ, no segment has less than any says. */
+static void add_shelves(const struct run *run, struct edges *edges)
+{
+    for (size_t i = 0; i < run->item_count; i++) {
+        const struct item *item = &run->items[i];
+        const bool differs =
+            item->laid.parts != NONE && sum_of(run, item->laid) != item->shelf;
+        for (uint8_t segment = 1; segment <= item->laid.segments; segment++) {
+            int64_t part = part_of(run, item->laid, item->shelf, segment);
+            int64_t level = run_level(item->shelf, item->laid.segments, segment);
+            if (differs && level > part)
+                part = level;
+            add_range(edges, i, &(struct place){item->laid.segments, segment, 1, part}, SHELF);
+        }
+    }
+}
+
+/* It laid the stock as `laid`; what was there before stays where it was, unless the layout differs.
+ * falls: whether units that it took away are to be removed. */
+static void add_laid(const struct run *run, struct edges *edges, const struct restock *restock,
+                     bool falls)
+{
+    struct layout laid[2] = {restock->laid[BEFORE], restock->laid[AFTER]};
+    const int64_t units[2] = {restock->before == NOT_KNOWN ? 0 : restock->before, restock->after};
+    for (size_t moment = BEFORE; moment <= AFTER; moment++) {
+        if (laid[moment].segments == 0)
+            laid[moment] = (struct layout){NONE, 1};
+    }
+    const bool same = laid[BEFORE].segments == laid[AFTER].segments;
+    for (uint8_t segment = 1; segment <= laid[BEFORE].segments; segment++) {
+        int64_t before = part_of(run, laid[BEFORE], units[BEFORE], segment);
+        int64_t after = same ? part_of(run, laid[AFTER], units[AFTER], segment) : 0;
+        if (falls || after > before)
+            add_range(edges, restock->item,
+                      &(struct place){laid[BEFORE].segments, segment, before + 1, after - before},
+                      SHELF);
+    }
+    for (uint8_t segment = 1; !same && segment <= laid[AFTER].segments; segment++)
+        add_range(edges, restock->item,
+                  &(struct place){laid[AFTER].segments, segment, 1,
+                                  part_of(run, laid[AFTER], units[AFTER], segment)},
+                  SHELF);
+}
+
 static void add_edges(const struct run *run, struct edges *edges, enum which which)
 {
-    for (size_t i = 0; i < run->item_count; i++)
-        add_range(edges, i, 1, run->items[i].shelf + 1, SHELF);
+    add_shelves(run, edges);
     for (size_t i = 0; i < run->restock_count && which != FIRST; i++) {
         const struct restock *restock = &run->restocks[i];
         const struct possible *possible = &run->items[restock->item].possible;
         bool is_late = possible->count > 0 && restock->t_ns >= possible->first_ns;
-        int64_t before = restock->before > 0 ? restock->before : 0;
-        int64_t after = restock->after > 0 ? restock->after : 0;
-        if (is_setup(run, restock) || (which == EARLY && is_late && after < before))
-            continue; /* the units that it took away later were there before */
-        /* if after < before, this removes units from the shelf */
-        add_range(edges, restock->item, before + 1, after + 1, SHELF);
+        if (!is_setup(run, restock)) /* the units that it took away later were there before */
+            add_laid(run, edges, restock, which != EARLY || !is_late);
     }
     for (size_t i = 0; i < run->sale_count; i++) {
         const struct sale sale = run_sale(run, i);
-        if (is_proof(&sale) && is_among(run, &sale, which))
-            add_range(edges, sale.item, sale.unit, sale.unit + sale.quantity, SALE);
+        if (!is_proof(&sale) || !is_among(run, &sale, which))
+            continue;
+        const struct place place = place_of(&sale);
+        add_range(edges, sale.item, &place, SALE);
     }
 }
 
@@ -117,17 +224,16 @@ static int64_t distinct_beyond(int64_t count, int64_t most)
 static int64_t count_units(const struct run *run, enum which which, struct excess *excesses)
 {
     struct edges edges = {.count = 0};
-    edges.list = memory_new(2 * (run->item_count + run->restock_count + run->sale_count),
-                            sizeof *edges.list);
     add_edges(run, &edges, which);
-    qsort(edges.list, edges.count, sizeof *edges.list, distinct_by_unit);
+    if (edges.count > 0)
+        qsort(edges.list, edges.count, sizeof *edges.list, distinct_by_unit);
     int64_t sold = 0, supply = 0, distinct = 0;
-    for (size_t i = 0; i + 1 < edges.count; i++) { /* each item's sums end at 0 */
+    for (size_t i = 0; i + 1 < edges.count; i++) { /* each shelf's sums end at 0 */
         const struct edge *edge = &edges.list[i];
         struct excess *excess = &excesses[edge->item];
         sold += edge->sold;
         supply += edge->supply;
-        if (sold == 0 || edge->item != edge[1].item)
+        if (sold == 0 || distinct_by_shelf(edge, &edge[1]) != 0)
             continue;
         int64_t units = edge[1].at - edge->at;
         int64_t below = edge->at > 0 ? 0 : edge[1].at > 1 ? 1 - edge->at : units; /* units <= 0 */
@@ -148,12 +254,13 @@ static int64_t distinct_is_greater(int64_t one, int64_t two)
 }
 
 /* How many sales beyond the stock no restock excuses. */
-static int64_t distinct_proven(const struct item *item, const struct excess *all,
-                               const struct excess *early, const struct excess *first)
+static int64_t distinct_proven(const struct run *run, const struct item *item,
+                               const struct excess *all, const struct excess *early,
+                               const struct excess *first)
 {
-    int64_t beyond =
-        distinct_is_greater(distinct_beyond(all->units, item->possible.units), all->deep) +
-        all->below;
+    const bool levels = item->possible.count > 0 && run->segments != 1;
+    int64_t units = levels ? 0 : distinct_beyond(all->units, item->possible.units);
+    int64_t beyond = distinct_is_greater(units, all->deep) + all->below;
     return distinct_is_greater(
         beyond, distinct_is_greater(early->units + early->below, first->units + first->below));
 }
@@ -170,21 +277,36 @@ static void count_resold(struct run *run)
     }
     for (size_t i = 0; i < run->item_count; i++)
         run->counts.duplicate_units +=
-            distinct_proven(&run->items[i], &all[i], &early[i], &first[i]);
+            distinct_proven(run, &run->items[i], &all[i], &early[i], &first[i]);
     free(all);
     free(early);
     free(first);
 }
 
+struct placed {
+    struct sale sale;
+    struct place place;
+};
+
+static bool is_same_shelf(const struct placed *one, const struct placed *two)
+{
+    return one->sale.item == two->sale.item && one->place.segments == two->place.segments &&
+           one->place.segment == two->place.segment;
+}
+
 static int by_item_unit(const void *a, const void *b)
 {
-    const struct sale *one = a;
-    const struct sale *two = b;
-    if (one->item != two->item)
-        return one->item < two->item ? -1 : 1;
-    if (one->unit != two->unit)
-        return one->unit < two->unit ? -1 : 1;
-    return (one->t_ns > two->t_ns) - (one->t_ns < two->t_ns);
+    const struct placed *one = a;
+    const struct placed *two = b;
+    if (one->sale.item != two->sale.item)
+        return one->sale.item < two->sale.item ? -1 : 1;
+    if (one->place.segments != two->place.segments)
+        return one->place.segments < two->place.segments ? -1 : 1;
+    if (one->place.segment != two->place.segment)
+        return one->place.segment < two->place.segment ? -1 : 1;
+    if (one->place.first != two->place.first)
+        return one->place.first < two->place.first ? -1 : 1;
+    return (one->sale.t_ns > two->sale.t_ns) - (one->sale.t_ns < two->sale.t_ns);
 }
 
 static int64_t distinct_is_later(const struct sale *one, const struct sale *two)
@@ -195,6 +317,7 @@ static int64_t distinct_is_later(const struct sale *one, const struct sale *two)
 /* The pair of sales of one unit that was complete first, and the first sale of a unit <= 0. */
 struct first {
     struct sale twice[2];
+    int64_t unit; /* of those two */
     struct sale beyond;
     bool any_twice, any_beyond;
 };
@@ -203,31 +326,33 @@ static struct first distinct_find_first(const struct run *run)
 {
     size_t count = 0;
     struct first first = {.any_twice = false};
-    struct sale *sales = memory_new(run->sale_count, sizeof *sales);
+    struct placed *sales = memory_new(run->sale_count, sizeof *sales);
     for (size_t i = 0; i < run->sale_count; i++) {
         const struct sale sale = run_sale(run, i);
         if (!is_proof(&sale))
             continue;
         if (is_early(run, &sale))
-            sales[count++] = sale;
+            sales[count++] = (struct placed){sale, place_of(&sale)};
         if (sale.unit > 0 || (first.any_beyond && sale.t_ns >= first.beyond.t_ns))
             continue;
         first.any_beyond = true;
         first.beyond = sale;
     }
     qsort(sales, count, sizeof *sales, by_item_unit);
-    const struct sale *reach = NULL; /* the sale with the highest unit so far */
+    const struct placed *reach = NULL; /* the sale with the highest unit so far */
     for (size_t i = 0; i < count; i++) {
-        const struct sale *sale = &sales[i];
-        bool same_item = reach != NULL && reach->item == sale->item;
-        if (same_item && reach->unit + reach->quantity > sale->unit &&
-            (!first.any_twice || distinct_is_later(reach, sale) <
+        const struct placed *sale = &sales[i];
+        bool same = reach != NULL && is_same_shelf(reach, sale);
+        if (same && reach->place.first + reach->place.count > sale->place.first &&
+            (!first.any_twice || distinct_is_later(&reach->sale, &sale->sale) <
                                      distinct_is_later(&first.twice[0], &first.twice[1]))) {
             first.any_twice = true;
-            first.twice[0] = *reach;
-            first.twice[1] = *sale;
+            first.twice[0] = reach->sale;
+            first.twice[1] = sale->sale;
+            first.unit = unit_at(&sale->place, sale->place.first);
         }
-        if (!same_item || reach->unit + reach->quantity < sale->unit + sale->quantity)
+        if (!same ||
+            reach->place.first + reach->place.count < sale->place.first + sale->place.count)
             reach = sale;
     }
     free(sales);
@@ -269,7 +394,7 @@ static void distinct_report(struct run *run, const struct first *first)
     if (first->any_twice)
         findings_add(
             &run->findings, RESULT_OVERSOLD, "unit %lld of %.80s was sold twice: to %s and to %s",
-            (long long)(one->unit > two->unit ? one->unit : two->unit), run->items[one->item].name,
+            (long long)first->unit, run->items[one->item].name,
             name_sale(run, one, text[0]), name_sale(run, two, text[1]));
     if (first->any_beyond)
         findings_add(&run->findings, RESULT_OVERSOLD,
@@ -281,8 +406,30 @@ static void distinct_report(struct run *run, const struct first *first)
                  (long long)run->counts.duplicate_units);
 }
 
+/* If no record states how the stock lay at the start, it lay so that its first sale was possible. */
+static void find_layouts(struct run *run)
+{
+    int64_t *first_ns = memory_new(run->item_count, sizeof *first_ns);
+    for (size_t i = 0; i < run->item_count; i++)
+        first_ns[i] = run->items[i].laid.segments == 0 ? INT64_MAX : INT64_MIN;
+    for (size_t i = 0; i < run->sale_count; i++) {
+        const struct sale sale = run_sale(run, i);
+        if (sale.segments == 0 || sale.section == NULL || sale.t_ns >= first_ns[sale.item])
+            continue;
+        first_ns[sale.item] = sale.t_ns;
+        run->items[sale.item].laid.segments = sale.segments;
+    }
+    for (size_t i = 0; i < run->item_count; i++) {
+        struct layout *laid = &run->items[i].laid;
+        if (laid->segments == 0)
+            laid->segments = run->segments > 0 ? run->segments : 1;
+    }
+    free(first_ns);
+}
+
 void check_distinct(struct run *run)
 {
+    find_layouts(run);
     count_resold(run);
     if (run->restocks_lost)
         run->counts.duplicate_units = 0;

@@ -4,7 +4,8 @@
  * falls; a run with a restock is not judged. So a request was rejected too early if its own read, a
  * later section's read or the end found enough left. If the stock may have grown in another way,
  * only the request's own read counts. The time of a request that no instance accepted is not known;
- * it counts if enough was left at the end.
+ * it counts if enough was left at the end. If the stock lies over segments, the units of all of them
+ * count.
  */
 #include "check.h"
 #include "memory.h"
@@ -53,7 +54,7 @@ static void find_later(const struct run *run, struct later *later)
     later->most = memory_new(run->by_lock_count, sizeof *later->most);
     for (size_t i = 0; i < run->by_lock_count; i++) {
         const struct section *section = run->by_lock[i];
-        if (section->item != NONE && section->stock_before != NOT_KNOWN)
+        if (section->item != NONE && run_read_all(run, section) != NOT_KNOWN)
             later->sections[later->count++] = section;
     }
     qsort(later->sections, later->count, sizeof *later->sections, by_item_enter);
@@ -61,7 +62,8 @@ static void find_later(const struct run *run, struct later *later)
         const struct section *section = later->sections[i];
         bool last = i + 1 == later->count || later->sections[i + 1]->item != section->item;
         int64_t behind = last ? run->items[section->item].redis[AFTER].stock : later->most[i + 1];
-        later->most[i] = section->stock_before > behind ? section->stock_before : behind;
+        int64_t all = run_read_all(run, section);
+        later->most[i] = all > behind ? all : behind;
     }
 }
 
@@ -99,17 +101,30 @@ static bool only_falls(const struct run *run, uint32_t item)
     return strcmp(run->spec.write, "set") != 0 && run->items[item].unknown == 0;
 }
 
+/* Whether its own segment had too few, so that it had to look on. */
+static bool found_too_few(const struct run *run, const struct request *request)
+{
+    if (request->section == NONE)
+        return false;
+    const struct section *section = &run->sections[request->section];
+    return run_share(run, section).segments > 1 && section->stock_before != NOT_KNOWN &&
+           section->stock_before < request->quantity;
+}
+
 /* A lower bound of the stock when the request was rejected: what it had read, or more if later
- * reads found more. */
+ * reads found more. What it had read before it asked for another segment's lock in vain is too old.
+ */
 static int64_t stock_at(const struct run *run, const struct later *later,
                         const struct request *request)
 {
-    const struct section *section = request->section == NONE || knows_better(run, request)
-                                        ? NULL
-                                        : &run->sections[request->section];
+    const bool looked_on = found_too_few(run, request) && request->reason != REASON_SOLD_OUT;
+    const struct section *section =
+        request->section == NONE || knows_better(run, request) || looked_on
+            ? NULL
+            : &run->sections[request->section];
     if (section == NULL || section->stock_before == NOT_KNOWN)
         return known_stock(run, later, request->item, request->outcome_ns);
-    int64_t own = section->stock_before;
+    int64_t own = run_read_all(run, section);
     if (!only_falls(run, request->item))
         return own;
     int64_t known = known_stock(run, later, request->item, section->at_ns[STAGE_READ]);
@@ -131,6 +146,8 @@ static void check_refusals(struct run *run)
             continue;
         run->counts.rejected_early++;
         run->counts.given_up += may_ask_again(request);
+        run->counts.one_segment +=
+            request->reason == REASON_SOLD_OUT && found_too_few(run, request);
         if (example == NULL || request->outcome_ns < example->outcome_ns) {
             example = request;
             example_stock = stock;
@@ -144,12 +161,19 @@ static void check_refusals(struct run *run)
     char when[64] = "before any instance accepted it";
     if (example->outcome != OUTCOME_REJECTED)
         snprintf(when, sizeof when, "at %.3f ms", run_ms(run, example->outcome_ns));
+    char where[80] = "";
+    if (found_too_few(run, example)) {
+        const struct section *section = &run->sections[example->section];
+        const struct share share = run_share(run, section);
+        snprintf(where, sizeof where, "; its own segment, %d of %d, had %lld", share.segment,
+                 share.segments, (long long)section->stock_before);
+    }
     findings_add(&run->findings, RESULT_UNDERSOLD,
                  "requests rejected while enough was left: %lld; first: request %.60s got %d %s, "
-                 "when at least %lld of %.80s were left",
+                 "when at least %lld of %.80s were left%s",
                  (long long)run->counts.rejected_early,
                  run_request_id(run, (size_t)(example - run->requests)), example->code, when,
-                 (long long)example_stock, run->items[example->item].name);
+                 (long long)example_stock, run->items[example->item].name, where);
 }
 
 /* What should be left at the end, after sales of unknown outcome took what they can have taken. */

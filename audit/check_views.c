@@ -55,7 +55,10 @@ static bool is_misinformed(const struct run *run, const struct request *request)
     if (request->outcome != OUTCOME_REFUSED || request->reason != REASON_SOLD_OUT ||
         request->section == NONE)
         return false;
-    int64_t read = run->sections[request->section].stock_before;
+    const struct section *section = &run->sections[request->section];
+    int64_t read = run_read_all(run, section);
+    if (run->histories[section->history].naive && request->client_left == section->stock_before)
+        return false; /* for it, its segment is the stock */
     return read != NOT_KNOWN && request->client_left != NOT_KNOWN && read != request->client_left;
 }
 
@@ -115,9 +118,9 @@ static const char *numbers_differ(const struct run *run, const struct request *r
         const struct section *section = &run->sections[i];
         if (!section->sold)
             continue;
-        if (section->unit != request->client_unit)
+        if (section->unit != request->client_unit && run_share(run, section).part <= 1)
             return "the instance's history says that another unit was sold";
-        if (section->stock_after != request->client_left)
+        if (run_told_left(run, section) != request->client_left)
             return "the instance's history says that another number was left";
     }
     return NULL;
@@ -135,13 +138,19 @@ static void views_disagree(struct source *views, size_t request, const char *dif
 
 /* How the instance's record of a sale contradicts itself; or NULL. A sale takes the lowest unit of
  * those that it subtracts. At most as much can be left as it read, minus its quantity; after a
- * restock more can be left. */
+ * restock more can be left. Segment s of n has the units s, s + n, s + 2n and so on. */
 static const char *sale_differs(const struct run *run, const struct section *section)
 {
-    if (section->unit != section->stock_after + 1)
+    const struct share share = run_share(run, section);
+    if (share.segments == 1 && section->unit != section->stock_after + 1)
         return "the unit that it sold must be one more than it left";
+    if (share.segments > 1 &&
+        section->unit != section->stock_after * share.segments + share.segment)
+        return "the unit that it sold must be the next one of its segment";
     bool grew = section->stock_before != NOT_KNOWN &&
                 section->stock_after > section->stock_before - section->quantity;
+    grew = grew || (share.segments > 1 && share.all != NOT_KNOWN &&
+                    share.left > share.all - run->requests[section->request].quantity);
     const struct item *item = &run->items[section->item];
     return grew && item->unknown == 0 && !run->restocks_lost &&
                    section->at_ns[STAGE_WRITE] < item->restocked_ns

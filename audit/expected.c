@@ -27,9 +27,11 @@ static const struct cell {
 #define CELL(rung, write, fault, instances, stock, results, why)                                   \
     {rung, write, fault, instances, stock, results, why},
 #define POLICY(on_conflict, write, admit, buyers, results, why)
+#define NAIVE_SEGMENTS(results, why)
 #include "expected.def"
 #undef CELL
 #undef POLICY
+#undef NAIVE_SEGMENTS
 };
 
 static const struct policy {
@@ -43,10 +45,21 @@ static const struct policy {
 #define CELL(rung, write, fault, instances, stock, results, why)
 #define POLICY(on_conflict, write, admit, buyers, results, why)                                    \
     {on_conflict, write, admit, buyers, results, why},
+#define NAIVE_SEGMENTS(results, why)
 #include "expected.def"
 #undef CELL
 #undef POLICY
+#undef NAIVE_SEGMENTS
 };
+
+static const struct expected naive_segments =
+#define CELL(rung, write, fault, instances, stock, results, why)
+#define POLICY(on_conflict, write, admit, buyers, results, why)
+#define NAIVE_SEGMENTS(results, why) {results, why};
+#include "expected.def"
+#undef CELL
+#undef POLICY
+#undef NAIVE_SEGMENTS
 
 static bool expected_fits(const char *cell, const char *value)
 {
@@ -89,13 +102,14 @@ static const struct cell *find_cell(const struct run *run, const char *fault)
     return NULL;
 }
 
-/* A policy explains only that buyers gave up. */
+/* A policy explains only that buyers gave up, apart from those who found their segment empty. */
 static const struct policy *find_policy(const struct run *run)
 {
     const struct run_spec *spec = &run->spec;
     const unsigned buyers = spec->retries > 0 ? TRY_AGAIN : GIVE_UP;
     const char *admit = strcmp(spec->admit, "off") == 0 ? "off" : "on";
-    if (run->counts.shortfall != 0 || run->counts.given_up != run->counts.rejected_early)
+    if (run->counts.shortfall != 0 ||
+        run->counts.given_up + run->counts.one_segment != run->counts.rejected_early)
         return NULL;
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
         if (expected_fits(policies[i].on_conflict, spec->on_conflict) &&
@@ -103,6 +117,15 @@ static const struct policy *find_policy(const struct run *run)
             expected_fits(policies[i].admit, admit) && (policies[i].buyers & buyers) != 0)
             return &policies[i];
     return NULL;
+}
+
+/* Naive segments explain only that buyers found theirs empty. Who gave up needs a policy, too. */
+static bool naive_explains(const struct run *run, const struct policy *policy)
+{
+    const struct counts *counts = &run->counts;
+    return strncmp(run->spec.segments, "naive:", 6) == 0 && counts->shortfall == 0 &&
+           counts->given_up + counts->one_segment == counts->rejected_early &&
+           (counts->given_up == 0 || policy != NULL);
 }
 
 struct expected expected_of(const struct run *run)
@@ -118,7 +141,9 @@ struct expected expected_of(const struct run *run)
         cell = find_cell(run, fault);
     }
     const struct policy *policy = find_policy(run);
-    if (cell != NULL && policy != NULL)
+    if (cell != NULL && naive_explains(run, policy))
+        return (struct expected){cell->results | naive_segments.results, naive_segments.why};
+    if (cell != NULL && run->counts.one_segment == 0 && policy != NULL)
         return (struct expected){cell->results | policy->results, policy->why};
     if (cell != NULL)
         return (struct expected){cell->results, cell->why};

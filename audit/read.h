@@ -11,6 +11,10 @@
 
 bool read_spec(struct run *run, char error[JSON_ERROR_MAX]); /* run.json */
 void read_redis(struct run *run);                            /* redis.json */
+/* What each segment of a stock had: an optional list of whole numbers, which must add up to `sum`
+ * unless that is NOT_KNOWN. On failure: false, and error holds a sentence. */
+bool read_layout(struct run *run, const cJSON *object, const char *field, int64_t sum,
+                 struct layout *layout, char error[JSON_ERROR_MAX]);
 void read_client(struct run *run);                           /* sale.jtl */
 void read_nginx(struct run *run);                            /* nginx.log */
 void read_histories(struct run *run);                        /* history-*.jsonl */

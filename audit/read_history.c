@@ -6,8 +6,10 @@
 #include "history.h"
 #include "memory.h"
 #include "read.h"
+#include "text.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,8 +57,8 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
 static void check_policies(struct reader *reader, struct record *record)
 {
     const struct run_spec *spec = &reader->run->spec;
-    const char *const fields[] = {"on_conflict", "admit"};
-    const char *const wanted[] = {spec->on_conflict, spec->admit};
+    const char *const fields[] = {"on_conflict", "admit", "segments"};
+    const char *const wanted[] = {spec->on_conflict, spec->admit, spec->segments};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const char *value = wanted[i];
         if (!cJSON_HasObjectItem(spec->json, fields[i]))
@@ -140,6 +142,38 @@ static bool is_as_wanted(const struct restock *restock, const struct intent *int
                : restock->before == NOT_KNOWN || restock->after - restock->before == intent->units;
 }
 
+bool read_layout(struct run *run, const cJSON *object, const char *field, int64_t sum,
+                 struct layout *layout, char error[JSON_ERROR_MAX])
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, field);
+    const cJSON *entry = NULL;
+    const size_t first = run->part_count;
+    int64_t units = 0;
+    int count = 0;
+    if (list == NULL || cJSON_IsNull(list))
+        return true;
+    cJSON_ArrayForEach(entry, list) {
+        double number = entry->valuedouble;
+        if (!cJSON_IsNumber(entry) || count == SEGMENTS_MAX || floor(number) < number ||
+            fabs(number) > (double)UNITS_MAX)
+            break;
+        run->parts =
+            memory_grow(run->parts, run->part_count, &run->part_capacity, sizeof *run->parts);
+        run->parts[run->part_count++] = (int64_t)number;
+        units += (int64_t)number;
+        count++;
+    }
+    if (cJSON_IsArray(list) && entry == NULL && count > 0 && (sum == NOT_KNOWN || units == sum)) {
+        *layout = (struct layout){.parts = (uint32_t)first, .segments = (uint8_t)count};
+        return true;
+    }
+    run->part_count = first;
+    snprintf(error, JSON_ERROR_MAX,
+             "\"%.60s\" must be a list of 1 to %d whole numbers which add up to the stock%s", field,
+             SEGMENTS_MAX, entry == NULL && count > 0 ? "; they do not" : "");
+    return false;
+}
+
 static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
 {
     struct run *run = reader->run;
@@ -147,7 +181,8 @@ static void add_restock(struct reader *reader, struct record *record, const stru
     struct restock restock = {.t_ns = record->t_ns,
                               .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
                               .history = reader->index,
-                              .before = NOT_KNOWN};
+                              .before = NOT_KNOWN,
+                              .laid = {{NONE, 0}, {NONE, 0}}};
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
                   record->error) ||
@@ -156,6 +191,11 @@ static void add_restock(struct reader *reader, struct record *record, const stru
         wrong(reader, record);
         return;
     }
+    if (!read_layout(run, record->json, "parts_before", restock.before, &restock.laid[BEFORE],
+                     record->error) ||
+        !read_layout(run, record->json, "parts_after", restock.after, &restock.laid[AFTER],
+                     record->error))
+        wrong(reader, record);
     restock.item = run_item(run, item);
     if (!is_as_wanted(&restock, intent))
         complain(
@@ -565,6 +605,7 @@ static bool add_life(struct reader *reader, uint32_t instance)
         return false;
     struct history *history = &run->histories[run->history_count];
     history->instance = instance;
+    history->segments = 1;
     history->file = memory_new(strlen(reader->source.file) + 1, 1);
     strcpy(history->file, reader->source.file);
     reader->history = history;
@@ -582,16 +623,39 @@ static void check_end(struct reader *reader, int64_t line)
                  line > 0 ? "restarted" : "judged");
 }
 
+/* Over how many segments the instance has a stock: as --segments says it. */
+static void read_segments(struct reader *reader, struct record *record, struct history *begun)
+{
+    static const char naive[] = "naive:";
+    const char *text = "1";
+    int64_t segments = 0;
+    if (!json_text(record->json, "segments", JSON_OPTIONAL, &text, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    const bool is_naive = strncmp(text, naive, sizeof naive - 1) == 0;
+    if (text_int(text + (is_naive ? sizeof naive - 1 : 0), &segments) && segments >= 1 &&
+        segments <= SEGMENTS_MAX) {
+        begun->segments = (uint8_t)segments;
+        begun->naive = is_naive;
+    } else {
+        complain(&reader->source, record->line,
+                 "\"segments\" is \"%.40s\"; it must be N or naive:N, N from 1 to %d", text,
+                 SEGMENTS_MAX);
+    }
+}
+
 /* Reads what a `begin` states about the life that it begins or continues. */
 static struct history read_begin(struct reader *reader, struct record *record)
 {
-    struct history begun = {.instance = reader->history->instance, .part = 1};
+    struct history begun = {.instance = reader->history->instance, .part = 1, .segments = 1};
     if (!json_int(record->json, "pid", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &begun.pid,
                   record->error) ||
         !json_int(record->json, "part", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &begun.part,
                   record->error))
         wrong(reader, record);
     read_clock(reader, record, &begun.clock);
+    read_segments(reader, record, &begun);
     return begun;
 }
 
@@ -674,6 +738,8 @@ static bool begin_life(struct reader *reader, struct record *record)
     reader->history->pid = begun.pid;
     reader->history->part = begun.part;
     reader->history->clock = begun.clock;
+    reader->history->segments = begun.segments;
+    reader->history->naive = begun.naive;
     return true;
 }
 
@@ -857,6 +923,17 @@ static void check_lives(struct run *run)
     }
 }
 
+static void find_segments(struct run *run)
+{
+    for (size_t i = 0; i < run->history_count; i++) {
+        const struct history *history = &run->histories[i];
+        bool first = i == 0 || run->segments == history->segments;
+        run->segments = first ? history->segments : 0;
+        if (!first)
+            return;
+    }
+}
+
 /* Sections are stored in the order in which the files are read. The files are sorted, so that a
  * verdict is repeatable. */
 void read_histories(struct run *run)
@@ -881,6 +958,7 @@ void read_histories(struct run *run)
     free(entries);
     check_parts(run);
     check_lives(run);
+    find_segments(run);
     names_free(&run->holds); /* they are not needed any more */
     names_free(&run->processes);
     names_close(&run->request_ids);

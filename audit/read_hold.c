@@ -4,8 +4,10 @@
  */
 #include "history.h"
 #include "memory.h"
+#include "text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const stage_names[] = {"granted", "enter",   "read",   "write",
@@ -50,6 +52,27 @@ static void add_hold(struct run *run, const char *hold)
     names_add(&run->holds, rest != NULL ? name : hold);
 }
 
+/* Keeps a share for each section, from the first one on whose stock is in segments. */
+static void keep_share(struct reader *reader)
+{
+    struct run *run = reader->run;
+    size_t from = run->share_capacity;
+    if (run->shares == NULL && reader->history->segments == 1)
+        return;
+    if (from < run->section_capacity) {
+        struct share *shares = memory_new(run->section_capacity, sizeof *shares);
+        if (from > 0)
+            memcpy(shares, run->shares, from * sizeof *shares);
+        free(run->shares);
+        run->shares = shares;
+        run->share_capacity = run->section_capacity;
+    }
+    for (size_t i = from; i < run->share_capacity; i++)
+        run->shares[i] =
+            (struct share){.all = NOT_KNOWN, .left = NOT_KNOWN, .segments = 1, .segment = 1};
+    run->shares[run->section_count].segments = reader->history->segments;
+}
+
 /* The section of the hold. Its `granted` creates it. NULL if there is none. */
 static struct section *section_of(struct reader *reader, struct record *record, const char *hold)
 {
@@ -79,6 +102,7 @@ static struct section *section_of(struct reader *reader, struct record *record, 
     };
     for (size_t stage = 0; stage < STAGE_COUNT; stage++)
         section->at_ns[stage] = NOT_STAMPED;
+    keep_share(reader);
     request->section = (uint32_t)run->section_count++;
     return section;
 }
@@ -103,6 +127,55 @@ static bool stage_fits(enum stage last, enum stage next)
     }
 }
 
+/* Which segment's lock that is, if the first segment has the lock `first`. The others' have the
+ * same name, a colon and their number. 0: none of them. */
+static uint8_t segment_of(const char *first, const char *lock)
+{
+    const size_t size = strlen(first);
+    int64_t segment = 0;
+    if (strcmp(first, lock) == 0)
+        return 1;
+    if (strncmp(first, lock, size) != 0 || lock[size] != ':' || lock[size + 1] == '0' ||
+        strspn(lock + size + 1, "0123456789") != strlen(lock + size + 1) ||
+        !text_int(lock + size + 1, &segment))
+        return 0;
+    return segment >= 2 && segment <= SEGMENTS_MAX ? (uint8_t)segment : 0;
+}
+
+/* The lock of the first segment, from that of any one. */
+static uint32_t first_lock(struct run *run, const char *lock)
+{
+    enum { LOCK_NAME_MAX = 512 };
+    char first[LOCK_NAME_MAX];
+    const char *colon = strrchr(lock, ':');
+    if (colon == NULL || colon - lock >= LOCK_NAME_MAX)
+        return names_add(&run->locks, lock);
+    snprintf(first, sizeof first, "%.*s", (int)(colon - lock), lock);
+    return names_add(&run->locks, segment_of(first, lock) > 1 ? first : lock);
+}
+
+/* An item has one lock, or one for each segment. */
+static bool read_lock_name(struct reader *reader, struct record *record,
+                           const struct section *section, const char *lock)
+{
+    struct run *run = reader->run;
+    struct item *item = &run->items[section->item];
+    const uint8_t segments = reader->history->segments;
+    const bool reads = run->requests[section->request].reads; /* it needs the locks of all */
+    if (item->lock == NO_NAME)
+        item->lock = segments > 1 || reads ? first_lock(run, lock) : section->lock;
+    const uint8_t segment = segment_of(names_text(&run->locks, item->lock), lock);
+    if (run->shares != NULL)
+        run->shares[section - run->sections].segment = segment;
+    if (segment >= 1 && (segment <= segments || reads))
+        return true;
+    snprintf(record->error, sizeof record->error,
+             "%.40s is sold under lock \"%.40s\" and under \"%.40s\"; it must have one%s", item->name,
+             names_text(&run->locks, item->lock), lock,
+             segments > 1 ? " for each of its segments" : "");
+    return false;
+}
+
 static bool read_granted(struct reader *reader, struct record *record, struct section *section)
 {
     const char *lock = NULL;
@@ -119,17 +192,7 @@ static bool read_granted(struct reader *reader, struct record *record, struct se
         return false;
     }
     section->lock = names_add(&reader->run->locks, lock);
-    if (section->item == NONE)
-        return true;
-    struct item *item = &reader->run->items[section->item];
-    if (item->lock == NO_NAME)
-        item->lock = section->lock;
-    if (item->lock == section->lock)
-        return true;
-    snprintf(record->error, sizeof record->error,
-             "%.40s is sold under lock \"%.40s\" and under \"%.40s\"; it must have one", item->name,
-             names_text(&reader->run->locks, item->lock), lock);
-    return false;
+    return section->item == NONE || read_lock_name(reader, record, section, lock);
 }
 
 /* Every line of a hold must name the same lock. If they differ, the lock is unknown. */
@@ -147,7 +210,31 @@ static bool follow_lock(struct reader *reader, struct record *record, struct sec
     return false;
 }
 
-/* A request that only reads ends here. */
+/* The line must be about the segment whose lock the hold is. */
+static bool read_segment(struct record *record, const struct share *share)
+{
+    int64_t segment = 0;
+    if (!json_int(record->json, "segment", JSON_REQUIRED, 1, share->segments, &segment,
+                  record->error))
+        return false;
+    if (share->segment == 0 || segment == share->segment)
+        return true;
+    snprintf(record->error, sizeof record->error,
+             "segment %d under the lock of segment %d; they must be the same", (int)segment,
+             share->segment);
+    return false;
+}
+
+/* What a `read` states about the segments, if there are several. */
+static bool read_share(struct reader *reader, struct record *record, const struct section *section)
+{
+    struct share *share = &reader->run->shares[section - reader->run->sections];
+    return json_int(record->json, "all", reader->history->naive ? JSON_OPTIONAL : JSON_REQUIRED,
+                    -UNITS_MAX, UNITS_MAX, &share->all, record->error) &&
+           read_segment(record, share);
+}
+
+/* A request that only reads ends here; it may read one segment after the other. */
 static bool read_stock(struct reader *reader, struct record *record, struct section *section)
 {
     struct request *request = &reader->run->requests[record->request];
@@ -156,11 +243,73 @@ static bool read_stock(struct reader *reader, struct record *record, struct sect
         !json_int(record->json, "epoch", JSON_OPTIONAL, 0, JSON_EXACT_MAX, &section->epoch,
                   record->error))
         return false;
-    if (request->reads) {
+    const bool again = reader->history->segments > 1 && request->outcome == OUTCOME_READ;
+    if (request->reads && !again) {
         set_outcome(reader, record, OUTCOME_READ);
         request->code = 200;
     }
-    return true;
+    return reader->history->segments == 1 || read_share(reader, record, section);
+}
+
+/* The parts of a sale come in their order. Together they take what was asked for. `rest` of it is
+ * left for this part and later ones. */
+static void follow_parts(struct reader *reader, struct record *record, struct section *section,
+                         int64_t rest, int part)
+{
+    const struct share *share = &reader->run->shares[section - reader->run->sections];
+    const bool last = share->part == share->parts;
+    if (share->part != part || share->parts > share->segments)
+        complain(&reader->source, record->line,
+                 "part %d of %d of a sale by request %.60s; it must be part %d, since each comes "
+                 "once, and in order",
+                 share->part, share->parts, run_request_id(reader->run, record->request), part);
+    section->quantity_denied = section->quantity > rest || (last && section->quantity != rest);
+    if (section->quantity_denied)
+        complain(&reader->source, record->line,
+                 "part %d of %d of a sale by request %.60s takes %lld, and %lld of the %lld that "
+                 "it asked for were left to take; the parts must add up to that",
+                 share->part, share->parts, run_request_id(reader->run, record->request),
+                 (long long)section->quantity, (long long)rest,
+                 (long long)reader->run->requests[record->request].quantity);
+    if (section->quantity > rest)
+        section->quantity = rest > 0 ? rest : 0; /* the smaller quantity is proven */
+}
+
+/* A sale, or a part of one, of a stock over segments. */
+static bool read_part(struct reader *reader, struct record *record, struct section *section)
+{
+    struct run *run = reader->run;
+    struct request *request = &run->requests[record->request];
+    struct share *share = &run->shares[section - run->sections];
+    int64_t segments = 0, part = 0, parts = 0, rest = request->quantity;
+    int before = 0;
+    if (!json_int(record->json, "segments", JSON_REQUIRED, 1, SEGMENTS_MAX, &segments,
+                  record->error) ||
+        !json_int(record->json, "part", JSON_REQUIRED, 1, SEGMENTS_MAX, &part, record->error) ||
+        !json_int(record->json, "parts", JSON_REQUIRED, 1, SEGMENTS_MAX, &parts, record->error) ||
+        !json_int(record->json, "left", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &share->left,
+                  record->error))
+        return false;
+    for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
+        if (!run->sections[i].sold)
+            continue;
+        rest -= run->sections[i].quantity;
+        before++;
+    }
+    share->part = (uint8_t)part;
+    share->parts = (uint8_t)parts;
+    follow_parts(reader, record, section, rest, before + 1);
+    section->sold = true;
+    if (before == 0 || request->outcome != OUTCOME_SOLD || part == 1)
+        set_outcome(reader, record, OUTCOME_SOLD);
+    request->outcome_ns = record->t_ns;
+    request->code = 200;
+    if (segments == share->segments)
+        return read_segment(record, share);
+    snprintf(record->error, sizeof record->error,
+             "a sale of a stock in %lld segments; its begin says %d", (long long)segments,
+             share->segments);
+    return false;
 }
 
 static bool read_sale(struct reader *reader, struct record *record, struct section *section)
@@ -185,6 +334,8 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
                  "a sale of an item that run.json does not name; \"items\" must name it");
         return false;
     }
+    if (reader->history->segments > 1)
+        return read_part(reader, record, section);
     if (section->quantity != request->quantity)
         complain(&reader->source, record->line,
                  "a sale of %lld by request %.60s, which asked for %lld; they must be the same",

@@ -3,13 +3,14 @@
  * Reads redis.json: the stock and the lock keys in Redis, before and after the run.
  */
 #include "json.h"
+#include "memory.h"
 #include "read.h"
 #include "source.h"
 
 #include <string.h>
 
 static void read_lock(struct source *source, const char *when, const struct item *item,
-                      const cJSON *lock, struct redis_side *side)
+                      const cJSON *lock, struct redis_lock *read)
 {
     char error[JSON_ERROR_MAX];
     const char *type = NULL;
@@ -19,8 +20,36 @@ static void read_lock(struct source *source, const char *when, const struct item
         complain(source, 0, "%s, lock of %.60s: %s", when, item->name, error);
         return;
     }
-    side->lock_there = strcmp(type, "none") != 0;
-    side->lock_pttl_ms = pttl_ms;
+    read->there = strcmp(type, "none") != 0;
+    read->pttl_ms = pttl_ms;
+}
+
+/* One lock, or a list with that of each segment. What is said of the item's lock holds for one of
+ * them, if possible for one that never expires. */
+static void read_locks(struct source *source, const char *when, const struct item *item,
+                       const cJSON *json, struct redis_side *side)
+{
+    const cJSON *entry = NULL;
+    struct redis_lock one = {.there = false, .pttl_ms = 0};
+    if (cJSON_IsArray(json)) {
+        side->locks = memory_new((size_t)cJSON_GetArraySize(json), sizeof *side->locks);
+        cJSON_ArrayForEach(entry, json)
+            read_lock(source, when, item, entry, &side->locks[side->lock_count++]);
+    } else {
+        read_lock(source, when, item, json, &one);
+    }
+    for (size_t i = 0; i < side->lock_count; i++) {
+        if (side->locks[i].there && (!one.there || side->locks[i].pttl_ms == -1))
+            one = side->locks[i];
+    }
+    side->lock_there = one.there;
+    side->lock_pttl_ms = one.pttl_ms;
+}
+
+static bool is_lock_list(const cJSON *json)
+{
+    int size = cJSON_IsArray(json) ? cJSON_GetArraySize(json) : 0;
+    return cJSON_IsObject(json) || (size >= 1 && size <= SEGMENTS_MAX);
 }
 
 static void redis_missing(struct source *source, const char *when, const char *what,
@@ -49,10 +78,24 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
         else if (side->stock == NOT_KNOWN)
             redis_missing(source, when, "stock", item);
         const cJSON *lock = cJSON_GetObjectItemCaseSensitive(locks, item->name);
-        if (cJSON_IsObject(lock))
-            read_lock(source, when, item, lock, side);
+        if (is_lock_list(lock))
+            read_locks(source, when, item, lock, side);
         else
             redis_missing(source, when, "lock", item);
+    }
+}
+
+/* Optional: what each segment of the stocks had. */
+static void read_parts(struct source *source, const cJSON *json)
+{
+    struct run *run = source->run;
+    const cJSON *before = cJSON_GetObjectItemCaseSensitive(json, "before");
+    const cJSON *parts = cJSON_GetObjectItemCaseSensitive(before, "parts");
+    char error[JSON_ERROR_MAX];
+    for (size_t i = 0; i < run->item_count; i++) {
+        struct item *item = &run->items[i];
+        if (!read_layout(run, parts, item->name, item->redis[BEFORE].stock, &item->laid, error))
+            complain(source, 0, "before, parts: %s", error);
     }
 }
 
@@ -83,6 +126,7 @@ void read_redis(struct run *run)
     } else {
         read_side(&source, json, BEFORE);
         read_side(&source, json, AFTER);
+        read_parts(&source, json);
         read_commands(&source, json);
     }
     source_close(&source);

@@ -64,6 +64,7 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
             .name = entry->string,
             .stock = (int64_t)stock,
             .lock = NO_NAME,
+            .laid = {.parts = NONE},
             .redis = {{.stock = NOT_KNOWN}, {.stock = NOT_KNOWN}},
         };
     }
@@ -197,6 +198,7 @@ bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
     spec->fault = "none";
     spec->on_conflict = "wait";
     spec->admit = "off";
+    spec->segments = "1";
     spec->json = json_file(path, error);
     return spec->json != NULL && json_text(spec->json, "run", JSON_REQUIRED, &spec->run, error) &&
            json_text(spec->json, "rung", JSON_REQUIRED, &spec->rung, error) &&
@@ -204,6 +206,7 @@ bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
            json_text(spec->json, "fault", JSON_OPTIONAL, &spec->fault, error) &&
            json_text(spec->json, "on_conflict", JSON_OPTIONAL, &spec->on_conflict, error) &&
            json_text(spec->json, "admit", JSON_OPTIONAL, &spec->admit, error) &&
+           json_text(spec->json, "segments", JSON_OPTIONAL, &spec->segments, error) &&
            json_bool(spec->json, "restocked", JSON_OPTIONAL, &spec->restocked, error) &&
            json_bool(spec->json, "fresh_keys", JSON_OPTIONAL, &spec->fresh_keys, error) &&
            json_bool(spec->json, "direct", JSON_OPTIONAL, &spec->direct, error) &&

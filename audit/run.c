@@ -13,6 +13,7 @@ void run_init(struct run *run, const char *folder)
     memset(run, 0, sizeof *run);
     run->folder = folder;
     run->redis_commands = NOT_KNOWN;
+    run->segments = 1;
     findings_init(&run->findings);
 }
 
@@ -21,13 +22,18 @@ void run_free(struct run *run)
     cJSON_Delete(run->spec.json);
     for (size_t i = 0; i < run->history_count; i++)
         free(run->histories[i].file);
-    for (size_t i = 0; i < run->item_count; i++)
+    for (size_t i = 0; i < run->item_count; i++) {
         free(run->items[i].unknowns);
+        free(run->items[i].redis[BEFORE].locks);
+        free(run->items[i].redis[AFTER].locks);
+    }
     free(run->items);
     free(run->requests);
     free(run->replays);
     free(run->sections);
     free(run->again_ns);
+    free(run->shares);
+    free(run->parts);
     free(run->sales);
     free(run->marks);
     free(run->restocks);
@@ -149,6 +155,47 @@ const char *run_request_id(const struct run *run, size_t request)
 bool run_only_reads(const struct run *run, const struct section *section)
 {
     return section->shared || run->requests[section->request].reads;
+}
+
+struct share run_share(const struct run *run, const struct section *section)
+{
+    if (run->shares != NULL)
+        return run->shares[section - run->sections];
+    return (struct share){
+        .all = NOT_KNOWN, .left = NOT_KNOWN, .segments = 1, .segment = 1, .part = 1, .parts = 1};
+}
+
+int64_t run_read_all(const struct run *run, const struct section *section)
+{
+    const struct share share = run_share(run, section);
+    return share.segments > 1 ? share.all : section->stock_before;
+}
+
+int64_t run_told_left(const struct run *run, const struct section *section)
+{
+    const struct share share = run_share(run, section);
+    return share.segments > 1 ? share.left : section->stock_after;
+}
+
+int64_t run_level(int64_t units, uint8_t segments, uint8_t segment)
+{
+    return units < segment ? 0 : (units - segment) / segments + 1;
+}
+
+int64_t run_missing_parts(const struct run *run, const struct request *request)
+{
+    int64_t rest = request->quantity;
+    int sold = 0, parts = 0;
+    for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
+        const struct section *section = &run->sections[i];
+        if (!section->sold)
+            continue;
+        const struct share share = run_share(run, section);
+        parts = share.parts > parts ? share.parts : parts;
+        rest -= section->quantity;
+        sold++;
+    }
+    return sold > 0 && sold < parts && rest > 0 ? rest : 0;
 }
 
 int64_t run_again_ns(const struct run *run, const struct section *section)

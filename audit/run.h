@@ -19,6 +19,7 @@ enum {
     ITEMS_MAX = 10000,
     HISTORIES_MAX = 256,
     REQUESTS_MAX = 2000000, /* they need less than 1 GB of memory */
+    SEGMENTS_MAX = 64,      /* a stock lies over at most as many keys */
     PATH_MAX_BYTES = 4096,
 };
 
@@ -67,6 +68,7 @@ struct run_spec {
     int64_t ttl_ms;
     const char *on_conflict; /* what a sale does if the lock is taken */
     const char *admit;       /* how many sales it admits, as of --admit */
+    const char *segments;    /* over how many keys a stock lies, as of --segments */
     int64_t retries;         /* how often a buyer asks again after that, at most */
     int64_t requests;
     int64_t quantity;
@@ -85,11 +87,25 @@ struct run_spec {
 
 enum moment { BEFORE, AFTER };
 
-/* An item's stock and lock in Redis before the run, or after it. */
+/* A lock's key in Redis. */
+struct redis_lock {
+    bool there;
+    int64_t pttl_ms; /* -1: it never expires */
+};
+
+/* An item's stock and locks in Redis before the run, or after it. */
 struct redis_side {
     int64_t stock; /* NOT_KNOWN if redis.json does not state it */
     bool lock_there;
-    int64_t lock_pttl_ms; /* -1: it never expires */
+    int64_t lock_pttl_ms;     /* -1: it never expires */
+    struct redis_lock *locks; /* by segment; NULL: there is one, as above */
+    size_t lock_count;        /* 0: NULL */
+};
+
+/* How the units of a stock lay over its segments. */
+struct layout {
+    uint32_t parts;   /* index in run->parts: what each segment had; NONE: not known */
+    uint8_t segments; /* 1: the stock was one number; 0: there was none, or it is not known */
 };
 
 /* Restocks of an item with a recorded intent and no recorded outcome, see restocks.c. */
@@ -105,11 +121,13 @@ struct item {
     const char *name;
     int64_t stock;              /* at the start, from run.json */
     struct redis_side redis[2]; /* by enum moment */
-    uint32_t lock;              /* the lock that its holds name; NO_NAME if it has no hold */
+    uint32_t lock;              /* the lock that its holds name; NO_NAME if it has no hold. If the
+                                   stock lies over segments: the lock of the first one */
     int64_t began;              /* the stock when the first request to buy came; NOT_KNOWN */
 
     /* Set by check_conservation, for the checks that run after it. */
     int64_t shelf;       /* units at the start; the greatest value if records differ */
+    struct layout laid;  /* of the shelf */
     int64_t supply;      /* shelf plus what restocks added */
     int64_t supply_most; /* supply plus what possible restocks may have added */
     struct possible possible;
@@ -247,6 +265,17 @@ struct section {
     int64_t quantity;
 };
 
+/* Of a section whose instance has the stock in segments. A sale that spans several segments has a
+ * section for each, and each sells a part. */
+struct share {
+    int64_t all;      /* the units of all segments, as it read them; NOT_KNOWN */
+    int64_t left;     /* that the buyer was told; NOT_KNOWN */
+    uint8_t segments; /* over which the stock lies; 1: it lies in one key */
+    uint8_t segment;  /* whose lock it holds, from 1 */
+    uint8_t part;     /* of the sale, from 1; 0: it sold nothing */
+    uint8_t parts;
+};
+
 /* Where to find a sale's data; run_sale() puts them together. */
 struct sold {
     uint32_t section; /* NONE if only the client's record tells of it */
@@ -263,7 +292,8 @@ struct sale {
     bool disputed; /* contradicted or uncertain: it proves nothing */
     int64_t unit;  /* the lowest one; NOT_KNOWN */
     int64_t quantity;
-    int64_t t_ns; /* of the write; INT64_MAX if unknown */
+    int64_t t_ns;     /* of the write; INT64_MAX if unknown */
+    uint8_t segments; /* of the stock: its next unit is unit + segments. 0: not known */
 };
 
 _Static_assert(sizeof(struct request) <= 128 && sizeof(struct section) <= 128,
@@ -286,6 +316,7 @@ struct restock {
     size_t item;
     int64_t before; /* NOT_KNOWN */
     int64_t after;
+    struct layout laid[2]; /* by enum moment */
 };
 
 enum intent_state { INTENT_OPEN, INTENT_LOST, INTENT_SETTLED };
@@ -318,6 +349,8 @@ enum { APART_NS_MAX = 100000 };
 struct history {
     char *file; /* name of its first file in the folder */
     uint32_t instance;
+    uint8_t segments; /* over which its instance has a stock, from its `begin` */
+    bool naive;       /* a sale whose segment is empty is told that all is sold */
     int64_t pid;
     int64_t part;        /* number of its latest file */
     bool continued;      /* that file's last line says that another file follows */
@@ -340,6 +373,7 @@ struct counts {
     int64_t before;              /* those of them that were first given before the run */
     int64_t attempts;            /* refusals after which the buyer asked again */
     int64_t given_up; /* those of rejected_early after which the buyer might have asked again */
+    int64_t one_segment; /* those of rejected_early that found too few in their own segment */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
 };
@@ -372,6 +406,10 @@ struct run {
     struct names holds;     /* a hold has the number of its section, see find_hold */
     struct names processes; /* the first parts of the names of holds */
     struct names locks;
+    struct share *shares; /* by section; NULL if no stock lies over segments */
+    size_t share_capacity;
+    int64_t *parts; /* the units of segments, see struct layout */
+    size_t part_count, part_capacity;
     /* By section.again: when a holder's second request for its own lock was rejected. */
     int64_t *again_ns;
     size_t again_count, again_capacity;
@@ -390,6 +428,7 @@ struct run {
     struct history histories[HISTORIES_MAX];
     size_t history_count;
 
+    uint8_t segments;       /* of each stock; 0: instances had different numbers of them */
     bool nginx_read;        /* nginx.log could be opened */
     bool replays_told;      /* sale.jtl states which answers were stored ones */
     bool truncated;         /* a history has a gap in `seq` */
@@ -441,6 +480,16 @@ int64_t run_death_ns(const struct run *run, const struct history *history);
 /* The section's end in the picture. If its process was killed inside it, that is the process's
  * death. */
 int64_t run_shown_end_ns(const struct run *run, const struct section *section);
+/* Its share of a sale over segments. The stock's one segment if there are no others. */
+struct share run_share(const struct run *run, const struct section *section);
+/* The units of the whole stock, as the section read it; NOT_KNOWN. */
+int64_t run_read_all(const struct run *run, const struct section *section);
+/* What the buyer was told to be left, after the section's sale. */
+int64_t run_told_left(const struct run *run, const struct section *section);
+/* What a number of units levelled over segments has in that one, from 1. */
+int64_t run_level(int64_t units, uint8_t segments, uint8_t segment);
+/* How many units the request's sale lacks: a part of it that no record states. */
+int64_t run_missing_parts(const struct run *run, const struct request *request);
 /* When the holder's second request for its own lock was rejected; NOT_STAMPED. */
 int64_t run_again_ns(const struct run *run, const struct section *section);
 /* Whether its times may be compared with those of other sections. */

@@ -15,11 +15,14 @@ static bool was_answered(const struct request *request)
     return request->sampled && !request->transport_error;
 }
 
-/* Whether the client's answer agrees with the section's sale. */
-static bool is_confirmed(const struct request *request, const struct section *section)
+/* Whether the client's answer agrees with the section's sale. Of a sale in several parts it names
+ * the first one. */
+static bool is_confirmed(const struct run *run, const struct request *request,
+                         const struct section *section)
 {
     return was_answered(request) && section->sold && request->client_code == 200 &&
-           request->client_unit == section->unit && request->client_item == section->item;
+           request->client_unit == section->unit && request->client_item == section->item &&
+           run_share(run, section).part <= 1;
 }
 
 static void add_sale(struct run *run, struct sold sold)
@@ -39,10 +42,11 @@ static struct sale told_sale(const struct run *run, const struct request *reques
         .unit = again ? replay->unit : request->client_unit,
         .quantity = request->quantity,
         .t_ns = INT64_MAX,
+        .segments = run->segments,
     };
 }
 
-static struct sale written_sale(const struct section *section)
+static struct sale written_sale(const struct run *run, const struct section *section)
 {
     return (struct sale){
         .section = section,
@@ -51,13 +55,14 @@ static struct sale written_sale(const struct section *section)
         .unit = section->unit,
         .quantity = section->quantity,
         .t_ns = section->at_ns[STAGE_WRITE],
+        .segments = run_share(run, section).segments,
     };
 }
 
 struct sale run_sale(const struct run *run, size_t number)
 {
     const struct sold *sold = &run->sales[number];
-    struct sale sale = sold->section != NONE ? written_sale(&run->sections[sold->section])
+    struct sale sale = sold->section != NONE ? written_sale(run, &run->sections[sold->section])
                                              : told_sale(run, &run->requests[sold->request]);
     sale.request = sold->request;
     sale.disputed = sold->disputed;
@@ -69,13 +74,13 @@ static void add_written(struct run *run)
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         struct request *request = &run->requests[section->request];
-        request->confirmed = request->confirmed || is_confirmed(request, section);
+        request->confirmed = request->confirmed || is_confirmed(run, request, section);
     }
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];
         const struct request *request = &run->requests[section->request];
         section->left_denied =
-            was_answered(request) && request->client_left != section->stock_after;
+            was_answered(request) && request->client_left != run_told_left(run, section);
         if (section->sold)
             add_sale(run, (struct sold){(uint32_t)i, section->request,
                                         was_answered(request) && !request->confirmed});

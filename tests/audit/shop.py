@@ -43,6 +43,7 @@ class World:
         self.logged = True    # nginx.log is there
         self.columns = JTL_COLUMNS
         self.covers = True    # what the clients saw fits what the instances recorded
+        self.begin = {}      # more fields of each `begin`
         self.seq_edits = {}  # instance -> function(lines), after seq was given
 
     # ---- events ---------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class World:
     def about(self, request, t_ns, event, **fields):
         return self.add(request["instance"], t_ns, event, thread=1, request=request["id"],
                         item=request["item"], rung=self.run["rung"],
-                        lock="lock:{%s}" % request["item"], **fields)
+                        **{"lock": "lock:{%s}" % request["item"], **fields})
 
     def remove(self, line):
         self.events[line["instance"]].remove(line)
@@ -155,7 +156,7 @@ class World:
         last = max((e["t_ns"] for e in self.events[instance]), default=self.t0) + 5
         lines = [{"t_ns": first, "instance": instance, "event": "begin", "run": run["run"],
                   "rung": run["rung"], "write": run["write"], "pid": 1, "format": 2, **CLOCK,
-                  "clock_ns_realtime": EPOCH_MS * MS + first - self.t0}]
+                  "clock_ns_realtime": EPOCH_MS * MS + first - self.t0, **self.begin}]
         lines += sorted(self.events[instance], key=lambda line: line["t_ns"])  # as a process writes them
         if instance not in self.unended:
             lines.append({"t_ns": last, "instance": instance, "event": "end"})
