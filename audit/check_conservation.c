@@ -25,8 +25,6 @@ static void find_start(struct run *run)
             continue;
         run->items[restock->item].began = restock->after;
         run->items[restock->item].laid = restock->laid[AFTER];
-        if (restock->laid[AFTER].segments == 0)
-            run->items[restock->item].laid.segments = 1;
         set_ns[restock->item] = restock->t_ns;
     }
     free(set_ns);

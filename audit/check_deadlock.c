@@ -265,15 +265,15 @@ static void tell_stuck(struct run *run, const struct item *item, size_t segment,
     if (last->grant != NULL)
         snprintf(who, sizeof who, "nobody acquired it after request %.60s",
                  run_request_id(run, last->grant->request));
-    findings_add(
-        &run->findings, RESULT_DEADLOCK,
-        "the lock of %s%.80s is held for ever: %s, requests that %s: %lld, and %s", which,
-        item->name, who,
-        strcmp(run->spec.on_conflict, "wait") == 0 ? "timed out waiting for it" : "did not get it",
-        (long long)last->timeouts_behind,
-        lock_after(item, segment).pttl_ms != -1
-            ? "its key is renewed though its holder is gone, and would have expired"
-            : "its key never expires");
+    findings_add(&run->findings, RESULT_DEADLOCK,
+                 "the lock of %s%.80s is held for ever: %s, requests that %s: %lld, and %s", which,
+                 item->name, who,
+                 strcmp(run->spec.on_conflict, "wait") == 0 ? "timed out waiting for it"
+                                                            : "did not get it",
+                 (long long)last->timeouts_behind,
+                 lock_after(item, segment).pttl_ms != -1
+                     ? "its key is renewed though its holder is gone, and would have expired"
+                     : "its key never expires");
 }
 
 void check_deadlock(struct run *run)

@@ -83,8 +83,7 @@ enum what { SALE, SHELF };
 static void add_range(struct edges *edges, size_t item, const struct place *place, enum what what)
 {
     for (int step = 1; step >= -1 && place->count != 0; step -= 2) {
-        edges->list =
-            memory_grow(edges->list, edges->count, &edges->capacity, sizeof *edges->list);
+        edges->list = memory_grow(edges->list, edges->count, &edges->capacity, sizeof *edges->list);
         edges->list[edges->count++] = (struct edge){
             .at = step > 0 ? place->first : place->first + place->count,
             .item = (uint32_t)item,
@@ -150,8 +149,7 @@ static void add_shelves(const struct run *run, struct edges *edges)
 {
     for (size_t i = 0; i < run->item_count; i++) {
         const struct item *item = &run->items[i];
-        const bool differs =
-            item->laid.parts != NONE && sum_of(run, item->laid) != item->shelf;
+        const bool differs = item->laid.parts != NONE && sum_of(run, item->laid) != item->shelf;
         for (uint8_t segment = 1; segment <= item->laid.segments; segment++) {
             int64_t part = part_of(run, item->laid, item->shelf, segment);
             int64_t level = run_level(item->shelf, item->laid.segments, segment);
@@ -167,12 +165,8 @@ static void add_shelves(const struct run *run, struct edges *edges)
 static void add_laid(const struct run *run, struct edges *edges, const struct restock *restock,
                      bool falls)
 {
-    struct layout laid[2] = {restock->laid[BEFORE], restock->laid[AFTER]};
+    const struct layout *laid = restock->laid;
     const int64_t units[2] = {restock->before == NOT_KNOWN ? 0 : restock->before, restock->after};
-    for (size_t moment = BEFORE; moment <= AFTER; moment++) {
-        if (laid[moment].segments == 0)
-            laid[moment] = (struct layout){NONE, 1};
-    }
     const bool same = laid[BEFORE].segments == laid[AFTER].segments;
     for (uint8_t segment = 1; segment <= laid[BEFORE].segments; segment++) {
         int64_t before = part_of(run, laid[BEFORE], units[BEFORE], segment);
@@ -392,10 +386,10 @@ static void distinct_report(struct run *run, const struct first *first)
     const struct sale *two = &first->twice[!turned];
     char text[2][160];
     if (first->any_twice)
-        findings_add(
-            &run->findings, RESULT_OVERSOLD, "unit %lld of %.80s was sold twice: to %s and to %s",
-            (long long)first->unit, run->items[one->item].name,
-            name_sale(run, one, text[0]), name_sale(run, two, text[1]));
+        findings_add(&run->findings, RESULT_OVERSOLD,
+                     "unit %lld of %.80s was sold twice: to %s and to %s", (long long)first->unit,
+                     run->items[one->item].name, name_sale(run, one, text[0]),
+                     name_sale(run, two, text[1]));
     if (first->any_beyond)
         findings_add(&run->findings, RESULT_OVERSOLD,
                      "unit %lld of %.80s was sold to %s: there never was such a unit",

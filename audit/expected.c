@@ -61,7 +61,7 @@ static const struct expected naive_segments =
 #undef POLICY
 #undef NAIVE_SEGMENTS
 
-static bool expected_fits(const char *cell, const char *value)
+    static bool expected_fits(const char *cell, const char *value)
 {
     return cell[0] == '\0' || strcmp(cell, value) == 0;
 }

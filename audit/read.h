@@ -15,8 +15,8 @@ void read_redis(struct run *run);                            /* redis.json */
  * unless that is NOT_KNOWN. On failure: false, and error holds a sentence. */
 bool read_layout(struct run *run, const cJSON *object, const char *field, int64_t sum,
                  struct layout *layout, char error[JSON_ERROR_MAX]);
-void read_client(struct run *run);                           /* sale.jtl */
-void read_nginx(struct run *run);                            /* nginx.log */
-void read_histories(struct run *run);                        /* history-*.jsonl */
+void read_client(struct run *run);    /* sale.jtl */
+void read_nginx(struct run *run);     /* nginx.log */
+void read_histories(struct run *run); /* history-*.jsonl */
 
 #endif

@@ -168,6 +168,7 @@ bool read_layout(struct run *run, const cJSON *object, const char *field, int64_
         return true;
     }
     run->part_count = first;
+    *layout = (struct layout){.parts = NONE};
     snprintf(error, JSON_ERROR_MAX,
              "\"%.60s\" must be a list of 1 to %d whole numbers which add up to the stock%s", field,
              SEGMENTS_MAX, entry == NULL && count > 0 ? "; they do not" : "");
@@ -182,7 +183,7 @@ static void add_restock(struct reader *reader, struct record *record, const stru
                               .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
                               .history = reader->index,
                               .before = NOT_KNOWN,
-                              .laid = {{NONE, 0}, {NONE, 0}}};
+                              .laid = {{NONE, 1}, {NONE, 1}}};
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
         !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
                   record->error) ||
@@ -191,10 +192,11 @@ static void add_restock(struct reader *reader, struct record *record, const stru
         wrong(reader, record);
         return;
     }
-    if (!read_layout(run, record->json, "parts_before", restock.before, &restock.laid[BEFORE],
+    const bool told = read_layout(run, record->json, "parts_before", restock.before,
+                                  &restock.laid[BEFORE], record->error);
+    if (!read_layout(run, record->json, "parts_after", restock.after, &restock.laid[AFTER],
                      record->error) ||
-        !read_layout(run, record->json, "parts_after", restock.after, &restock.laid[AFTER],
-                     record->error))
+        !told)
         wrong(reader, record);
     restock.item = run_item(run, item);
     if (!is_as_wanted(&restock, intent))

@@ -170,8 +170,8 @@ static bool read_lock_name(struct reader *reader, struct record *record,
     if (segment >= 1 && (segment <= segments || reads))
         return true;
     snprintf(record->error, sizeof record->error,
-             "%.40s is sold under lock \"%.40s\" and under \"%.40s\"; it must have one%s", item->name,
-             names_text(&run->locks, item->lock), lock,
+             "%.40s is sold under lock \"%.40s\" and under \"%.40s\"; it must have one%s",
+             item->name, names_text(&run->locks, item->lock), lock,
              segments > 1 ? " for each of its segments" : "");
     return false;
 }
@@ -263,8 +263,11 @@ static void follow_parts(struct reader *reader, struct record *record, struct se
                  "part %d of %d of a sale by request %.60s; it must be part %d, since each comes "
                  "once, and in order",
                  share->part, share->parts, run_request_id(reader->run, record->request), part);
-    section->quantity_denied = section->quantity > rest || (last && section->quantity != rest);
-    if (section->quantity_denied)
+    const bool denied = section->quantity > rest || (last && section->quantity != rest);
+    for (size_t i = reader->run->requests[record->request].section; denied && i != NONE;
+         i = reader->run->sections[i].next)
+        reader->run->sections[i].quantity_denied = true; /* any of its parts may be wrong */
+    if (denied)
         complain(&reader->source, record->line,
                  "part %d of %d of a sale by request %.60s takes %lld, and %lld of the %lld that "
                  "it asked for were left to take; the parts must add up to that",

@@ -372,7 +372,7 @@ struct counts {
     int64_t replayed;            /* stored answers that were sent again */
     int64_t before;              /* those of them that were first given before the run */
     int64_t attempts;            /* refusals after which the buyer asked again */
-    int64_t given_up; /* those of rejected_early after which the buyer might have asked again */
+    int64_t given_up;    /* those of rejected_early after which the buyer might have asked again */
     int64_t one_segment; /* those of rejected_early that found too few in their own segment */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];

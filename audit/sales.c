@@ -69,6 +69,12 @@ struct sale run_sale(const struct run *run, size_t number)
     return sale;
 }
 
+/* One of several parts that do not add up to the sale: any of them may be wrong. */
+static bool is_doubtful(const struct run *run, const struct section *section)
+{
+    return section->quantity_denied && run_share(run, section).parts > 1;
+}
+
 static void add_written(struct run *run)
 {
     for (size_t i = 0; i < run->section_count; i++) {
@@ -83,7 +89,8 @@ static void add_written(struct run *run)
             was_answered(request) && request->client_left != run_told_left(run, section);
         if (section->sold)
             add_sale(run, (struct sold){(uint32_t)i, section->request,
-                                        was_answered(request) && !request->confirmed});
+                                        (was_answered(request) && !request->confirmed) ||
+                                            is_doubtful(run, section)});
     }
 }
 

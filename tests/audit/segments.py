@@ -6,8 +6,6 @@ import heapq
 import shop
 from shop import MS
 
-SPAN_MAX = 64
-
 
 def level(units, segments):
     return [max(0, (units - segment) // segments + 1) for segment in range(1, segments + 1)]
@@ -24,8 +22,8 @@ class Shop:
         shop.start(self.world, **{"rung": "watchdog", "write": self.random.choice(["decr", "atomic"]), "instances": ["a", "b"],
                                   "items": {"phone": stock}, "segments": self.text(), **asked})
         self.world.events = {name: [] for name in self.world.events}  # start() laid it in one key
-        self.now, self.sales, self.left, self.refused = self.world.t0 + MS, [], [], []
-        self.parts = level(stock, self.segments)
+        self.now, self.sales, self.refused, self.held = self.world.t0 + MS, [], [], set()
+        self.parts, self.tokens = level(stock, self.segments), None
         self.world.begin = {"segments": self.text()}
         if self.segments > 1:
             self.world.add("a", self.world.t0 - 1000, "restock", item="phone", stock_before=stock, stock_after=stock,
@@ -53,7 +51,7 @@ class Shop:
         for segment in segments:
             hold = "uuid-%s:1#%d" % (request["instance"], len(self.world.sections) + 1)
             section = {"request": request, "hold": hold, "segment": segment, "exit": None}
-            section["granted"] = self.about(section, now, "granted", owner="uuid", waited_ns=1)
+            section["granted"] = self.about(section, now, "granted", owner="uuid", waited_ns=1, **self.token(segment))
             self.world.sections.append(section)
             holds.append(section)
         now += self.step()
@@ -65,6 +63,13 @@ class Shop:
         for section in holds:
             self.read(section, now)
         return now, holds
+
+    def token(self, segment):
+        """Each lock has its own."""
+        if self.tokens is None:
+            return {}
+        self.tokens[segment] = self.tokens.get(segment, 7 * segment) + 1
+        return {"token": self.tokens[segment]}
 
     def about(self, section, now, event, **fields):
         return self.world.about(section["request"], now, event, lock=self.lock(section["segment"]), hold=section["hold"],
@@ -119,8 +124,8 @@ class Shop:
         request["outcome"] = sale[-1]
         self.world.answer(request, now, 200, sale[0]["unit"], left)
 
-    def buyer(self, request, now):
-        segments, quantity = [self.random.randint(1, self.segments)], request["quantity"]
+    def buyer(self, request, now, begins=None):
+        segments, quantity = [begins or self.random.randint(1, self.segments)], request["quantity"]
         moves = 0
         while True:
             now, holds = yield from self.acquire(request, now, segments)
@@ -141,14 +146,25 @@ class Shop:
                 return
             segments, moves = self.choose(quantity), moves + 1
 
-    def buyers(self, count, quantity=None):
-        """So many at once; quantity: None: 1 to 4 each."""
+    def reader(self, request, now):
+        """A guarded read: it needs the locks of all segments."""
+        now, holds = yield from self.acquire(request, now, list(range(1, self.segments + 1)))
+        yield from self.release(holds, now)
+
+    def buyers(self, count, quantity=None, begins=None, readers=0):
+        """So many at once, and readers beside them; quantity: None: 1 to 4 each. begins: the segment of each one."""
         self.held, turns = set(), []
+        for number in range(readers):
+            invoked = self.now + self.random.randint(0, MS)
+            request = self.world.request("phone", "ab"[number % 2], invoked, 0)
+            self.world.requests.remove(request)
+            self.world.readers.append(request)
+            heapq.heappush(turns, (invoked + 1, -1 - number, self.reader(request, invoked + 1)))
         for number in range(count):
             invoked = self.now + self.random.randint(0, MS)
             request = self.world.request("phone", "ab"[number % 2], invoked,
                                          quantity or self.random.choice([1, 1, 1, 2, 3, 4]))
-            heapq.heappush(turns, (invoked + 1, number, self.buyer(request, invoked + 1)))
+            heapq.heappush(turns, (invoked + 1, number, self.buyer(request, invoked + 1, begins and begins[number])))
         while turns:
             now, number, turn = heapq.heappop(turns)
             self.now = max(self.now, now)
