@@ -148,7 +148,7 @@ bool read_layout(struct run *run, const cJSON *object, const char *field, int64_
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, field);
     const cJSON *entry = NULL;
     const size_t first = run->part_count;
-    int64_t units = 0;
+    int64_t units = 0, counted = 0; /* a segment below zero counts as an empty one, or as it is */
     int count = 0;
     if (list == NULL || cJSON_IsNull(list))
         return true;
@@ -161,9 +161,11 @@ bool read_layout(struct run *run, const cJSON *object, const char *field, int64_
             memory_grow(run->parts, run->part_count, &run->part_capacity, sizeof *run->parts);
         run->parts[run->part_count++] = (int64_t)number;
         units += (int64_t)number;
+        counted += number > 0 ? (int64_t)number : 0;
         count++;
     }
-    if (cJSON_IsArray(list) && entry == NULL && count > 0 && (sum == NOT_KNOWN || units == sum)) {
+    if (cJSON_IsArray(list) && entry == NULL && count > 0 &&
+        (sum == NOT_KNOWN || units == sum || counted == sum)) {
         *layout = (struct layout){.parts = (uint32_t)first, .segments = (uint8_t)count};
         return true;
     }

@@ -16,6 +16,7 @@ import time
 
 import etcds
 import lock_watch
+import stocks
 import transcript
 import zookeepers
 from ports import free_port
@@ -67,10 +68,12 @@ class Stage:
     """One run of one scenario on one rung. Used by `with`: at its end only the run's folder is left. The folder goes, too,
     if the user stopped the run before its verdict."""
 
-    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
+    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None,
+                 segments="1"):
         self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
         self.fault = fault + ("+check" if check_hold else "")
         self.write, self.check_hold, self.stock, self.expect = write, check_hold, stock, expect
+        self.segments = segments  # as --segments has it: "16", "naive:16"
         self.runs = pathlib.Path(runs)
         self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
@@ -180,7 +183,7 @@ class Stage:
         return self.replication
 
     def begin(self):
-        self.redis("SET", STOCK_KEY, self.stock)
+        stocks.lay(self.redis, STOCK_KEY, self.stock, int(self.segments.rpartition(":")[2]))
         self.before = self.redis_side()
 
     @property
@@ -403,9 +406,12 @@ class Stage:
         kind, pttl = "none", -2
         if len(asked) >= self.needed:
             kind, pttl = asked[0]("TYPE", key), asked[0]("PTTL", key)
-        stock = self.redis("GET", STOCK_KEY)
-        return {"stock": {ITEM: None if stock is None else int(stock)},
-                "locks": {ITEM: {"type": kind, "pttl_ms": pttl}}}
+        lock, parts = {"type": kind, "pttl_ms": pttl}, stocks.parts(self.redis, STOCK_KEY)
+        if parts:  # the lock is a key of one server then
+            keys = [LOCK_KEY, *(f"{LOCK_KEY}:{segment}" for segment in range(2, len(parts) + 1))]
+            lock = [{"type": self.lock_redis("TYPE", key), "pttl_ms": self.lock_redis("PTTL", key)} for key in keys]
+        return {"stock": {ITEM: stocks.left(self.redis, STOCK_KEY)}, "locks": {ITEM: lock},
+                **({"parts": {ITEM: parts}} if parts else {})}
 
     def lock_changes(self):
         """How the lock's key changed, for the picture. Empty if the lock is no key in Redis, or if the key is only
@@ -444,7 +450,7 @@ class Stage:
         write("redis.json", {"before": self.before, "after": after})
         write("run.json", {
             "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
-            "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
+            "segments": self.segments, "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
             "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen,
             "lock_changes": self.lock_changes()})

@@ -90,7 +90,8 @@ told_lock() {
     answer=$(settled_lock "$1") || return 1
     { kept_lock "$1" || true; cat <<<"$answer"; } | jq --slurp --compact-output '
         (.[-1] | {rung, write, check_hold, guard_reads}
-            + if .admit then {admit, on_conflict, local_first} else {} end + if .run then {run} else {} end) as $told
+            + if .admit then {admit, on_conflict, local_first} else {} end
+            + if .segments then {segments} else {} end + if .run then {run} else {} end) as $told
         | .[:-1] + [$told] | add'
 }
 
@@ -163,7 +164,8 @@ lock_options() {
         "--lock", .rung, "--write", .write, "--check-hold", (.check_hold | switch),
         "--guard-reads", (.guard_reads | switch),
         if .admit then "--admit", .admit, "--on-conflict", .on_conflict, "--local-first", (.local_first | switch)
-        else empty end' <<<"$1"
+        else empty end,
+        if .segments then "--segments", .segments else empty end' <<<"$1"
 }
 
 # look_at_others I: the locks of those that missed no PUT /lock, in SEEN.

@@ -86,25 +86,32 @@ redis_commands() {
     redis_ask info stats | sed -n 's/^total_commands_processed:\([0-9]*\).*/\1/p'
 }
 
-# A stock, as a number or, with --write cas, in a hash; redis-cli answers in one line, whatever the key holds.
-REDIS_STOCK_LUA="local s = redis.pcall('GET', KEYS[1]) if type(s) == 'table' then s = redis.pcall('HGET', KEYS[1], \
-'stock') end return type(s) == 'string' and s or ''"
+# One line of JSON: the stock, as a number, in a hash (--write cas) or over segments (--segments), what each of these has,
+# and its locks. KEYS: those of stock and lock; ARGV[1]: what stands before the segments' keys.
+REDIS_STOCK_LUA="local s, parts, locks = redis.pcall('GET', KEYS[1]), nil, {} if type(s) == 'table' then \
+local n = tonumber(redis.pcall('HGET', KEYS[1], 'segments') or '') s = redis.pcall('HGET', KEYS[1], 'stock') \
+if n then s, parts = 0, {} for i = 1, n do parts[i] = redis.pcall('GET', ARGV[1] .. ':segment:' .. i) \
+s = s and tonumber(parts[i] or '') and s + parts[i] end s = s and string.format('%.0f', s) end end \
+for i = 1, parts and #parts or 1 do local key = KEYS[2] .. (i > 1 and ':' .. i or '') \
+locks[i] = {type = redis.call('TYPE', key).ok, pttl_ms = redis.call('PTTL', key)} end \
+return cjson.encode({stock = type(s) == 'string' and s or '', parts = parts, locks = locks})"
 
-# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go.
+# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go; of a stock over segments a lock for each, and "parts".
 redis_state() {
-    local keys=$1 item stock lock
+    local keys=$1 item stock lock segments
     shift
     for item; do
-        stock="inventory:{$item}" lock="lock:{$item}"
-        [[ $keys != article ]] || stock=inventory lock=redisLock
-        printf 'EVAL "%s" 1 %s\nTYPE %s\nPTTL %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$lock"
+        stock="inventory:{$item}" lock="lock:{$item}" segments=$stock
+        [[ $keys != article ]] || stock=inventory lock=redisLock segments='{inventory}'
+        printf 'EVAL "%s" 2 %s %s %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$segments"
     done | redis_ask |
-        jq --null-input --raw-input --compact-output '[inputs] as $line
+        jq --null-input --raw-input --compact-output '[inputs | fromjson] as $line
             | [$ARGS.positional | to_entries[]
-               | {item: .value, stock: $line[3 * .key], type: $line[3 * .key + 1],
-                  pttl: $line[3 * .key + 2]}]
+               | {item: .value} + ($line[.key] // error("Redis gave too few answers"))]
             | {stock: map({(.item): (.stock | tonumber? // null)}) | add,
-               locks: map({(.item): {type: .type, pttl_ms: (.pttl | tonumber)}}) | add}' \
+               locks: map({(.item): (.locks | if length == 1 then .[0] else . end)}) | add}
+              + (map(select(.parts) | {(.item): (.parts | map(tonumber? // null))}) | add
+                 | if . then {parts: .} else {} end)' \
             --args "$@"
 }
 
@@ -226,7 +233,7 @@ write_run_json() {
             --argjson restocked "$restocked" --argjson clients "$(clients_clock)" \
             '{run: $run, rung: $rung, write: $write, fault: $fault,
               on_conflict: ($setting.on_conflict // "wait"), local_first: ($setting.local_first // false),
-              admit: ($setting.admit // "off"),
+              admit: ($setting.admit // "off"), segments: ($setting.segments // "1"),
               retries: $retries,
               instances: ($instances | split(" ")),
               workers: .workers, ttl_ms: .ttl_ms, work_ms: .work_ms, wait_ms: .wait_ms,

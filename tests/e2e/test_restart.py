@@ -135,7 +135,7 @@ def left(place):
 
 def setting(place, number):
     answer = json.loads(place.get("/lock", place.ports.instance(number) + 1))
-    return {name: answer[name] for name in ("rung", "write", "admit", "on_conflict", "local_first", "run")}
+    return {name: answer[name] for name in ("rung", "write", "admit", "on_conflict", "local_first", "segments", "run")}
 
 
 def switch(place, number, wish):
@@ -167,7 +167,8 @@ def test_nobody_is_refused_and_nothing_is_lost(place):
     assert list(after) == list(before)
     assert {name for name in after if after[name] != before[name]} == {"a", "b"}
     assert [setting(place, number) for number in range(2)] == 2 * [
-        {"rung": "fair", "write": "fenced", "admit": "off", "on_conflict": "wait", "local_first": False, "run": "monday"}]
+        {"rung": "fair", "write": "fenced", "admit": "off", "on_conflict": "wait", "local_first": False, "segments": "1",
+         "run": "monday"}]
     print(f"{crowd.statuses[200]} sales; {crowd.again} requests met nginx closing an idle connection and were sent "
           f"again, {crowd.replayed} of them had been carried out")
     assert place.shop("down").code == 0
@@ -269,8 +270,8 @@ def cut_restart(place, command, instance=None):
 # What comes next is done in this order.
 CUTS = ["keep_lock", 'mv "$out.new', "need_own_ports", "shop_note", "await_part", "tell_lock", "rm -f"]
 READINESS = {"keep_lock": "yes", "need_own_ports": "ended, left-out", "shop_note": "ended, left-out"}  # of a
-LOCK = {"rung": "fair", "write": "fenced", "admit": "1000000,5000", "on_conflict": "wait", "local_first": True,
-        "run": "monday"}
+LOCK = {"rung": "fair", "write": "atomic", "admit": "1000000,5000", "on_conflict": "wait", "local_first": True,
+        "segments": "3", "run": "monday"}
 
 
 def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):

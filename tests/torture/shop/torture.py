@@ -29,6 +29,8 @@ import traceback
 from post import FAULTS
 from shop import ITEM, ROOT, STOCK_KEY, Shop
 
+import stocks
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PATIENCE_S = 240  # the longest time that a buyer asks
 HTTP_S = 60
@@ -203,7 +205,7 @@ class Burst:
         plan = self.plan
         self.shop = Shop(self.folder, plan.lock, plan.write, plan.apart, plan.profile, plan.flags)
         try:
-            self.shop.stock_redis("SET", STOCK_KEY, plan.stock)
+            stocks.lay(self.shop.stock_redis, STOCK_KEY, plan.stock)
             self.shop.stock_post.plan.update({self.shop.stock_post.requests + n: f
                                               for n, f in plan.posts["stock"].items()})
             self.shop.lock_post.plan.update({self.shop.lock_post.requests + n: f
@@ -237,7 +239,7 @@ class Burst:
 
     def judge(self):
         plan = self.plan
-        left = int(self.shop.stock_redis("GET", STOCK_KEY))
+        left = stocks.left(self.shop.stock_redis, STOCK_KEY)
         units = [unit for told in self.told.values() for status, unit in told if status == 200]
         sold = len([key for key, told in self.told.items() if any(status == 200 for status, _ in told)])
         for key, told in self.told.items():
