@@ -144,6 +144,7 @@ struct wish run_wish(const struct run *run, const char *url)
     wish.item = named ? run_item(run, name) : NONE;
     wish.elsewhere = named && wish.item == NONE;
     wish.quantity = quantity_of(to);
+    wish.has_query = strchr(to, '?') != NULL;
     return wish;
 }
 

@@ -466,6 +466,7 @@ uint32_t run_item(const struct run *run, const char *name); /* NONE if it is not
 struct wish {
     uint32_t item;    /* NONE: not on sale, or the URL has another form */
     bool elsewhere;   /* it names an item that is not on sale in this run */
+    bool has_query;   /* nginx writes none into its log */
     int64_t quantity; /* NOT_KNOWN: the URL has another form, or no valid quantity */
 };
 struct wish run_wish(const struct run *run, const char *url);
