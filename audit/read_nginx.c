@@ -45,9 +45,9 @@ static void nginx_take_wish(struct source *source, int64_t line, struct request 
                             struct wish wish)
 {
     bool same_item = request->asked_item == NONE || wish.item == request->asked_item;
-    bool same_quantity =
-        request->asked_quantity == NOT_KNOWN || wish.quantity == request->asked_quantity ||
-        (!wish.has_query && wish.item != NONE);
+    bool same_quantity = request->asked_quantity == NOT_KNOWN ||
+                         wish.quantity == request->asked_quantity ||
+                         (!wish.has_query && wish.item != NONE);
     if (!same_item || !same_quantity)
         complain(source, line, "its uri asks for another %s than the URL in sale.jtl",
                  same_item ? "quantity" : "item");

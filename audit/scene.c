@@ -64,7 +64,8 @@ static const struct section *partner_of(const struct run *run, const struct sect
         const struct section *section = run->by_lock[i];
         if (section == beyond || !scene_meet(section, beyond))
             continue;
-        if (partner == NULL || (section->sold && section->unit == beyond->unit + 1))
+        if (partner == NULL ||
+            (section->sold && section->unit == beyond->unit + run_share(run, beyond).segments))
             partner = section;
     }
     return partner;

@@ -26,6 +26,25 @@ const char *moment(const struct run *run, const struct scene *scene, int64_t t_n
     return buffer;
 }
 
+const char *units_sold(const struct run *run, const struct section *section,
+                       char buffer[UNITS_TEXT_MAX])
+{
+    const struct share share = run_share(run, section);
+    const long long last = section->unit + (section->quantity - 1) * share.segments;
+    char steps[24] = "";
+    char part[24] = "";
+    if (share.segments > 1)
+        snprintf(steps, sizeof steps, " in steps of %d", share.segments);
+    if (share.parts > 1)
+        snprintf(part, sizeof part, " (part %d of %d)", share.part, share.parts);
+    if (section->quantity == 1)
+        snprintf(buffer, UNITS_TEXT_MAX, "unit %lld%s", (long long)section->unit, part);
+    else
+        snprintf(buffer, UNITS_TEXT_MAX, "units %lld to %lld%s%s", (long long)section->unit, last,
+                 steps, part);
+    return buffer;
+}
+
 static void story_add(struct story *story, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -96,9 +115,11 @@ static void tell_same_unit(const struct scene *scene, struct story *story)
 }
 
 /* Whether it sold the last unit before the other section wrote. */
-static bool took_last(const struct section *section, const struct section *other)
+static bool took_last(const struct run *run, const struct section *section,
+                      const struct section *other)
 {
-    return section->sold && section->unit == 1 &&
+    return section->sold && section->unit >= 1 &&
+           section->unit <= run_share(run, section).segments &&
            section->at_ns[STAGE_WRITE] <= other->at_ns[STAGE_WRITE];
 }
 
@@ -112,7 +133,7 @@ static void tell_no_unit(const struct run *run, const struct scene *scene, struc
               called(run, scene, wrong, true, names[0]), (long long)wrong->stock_before);
     if (wrong->stock_before != 1)
         story_add(story, "other sales took those units");
-    else if (took_last(other, wrong))
+    else if (took_last(run, other, wrong))
         story_add(story, "%s took that unit", called(run, scene, other, false, names[1]));
     else
         story_add(story, "another sale took that unit");
@@ -283,6 +304,36 @@ static int64_t lost_ns(const struct run *run, const struct section *section)
     return NOT_STAMPED;
 }
 
+/* " in segment 5", if there are several. */
+static const char *where_left(const struct run *run, const struct section *section,
+                              char text[TIME_TEXT_MAX])
+{
+    const struct share share = run_share(run, section);
+    text[0] = '\0';
+    if (share.segments > 1)
+        snprintf(text, TIME_TEXT_MAX, " in segment %d", share.segment);
+    return text;
+}
+
+/* What the section sold, and the other parts of the same sale. */
+static void add_sale_steps(const struct run *run, const struct section *section, int who,
+                           const char *actor, struct story *story)
+{
+    char units[UNITS_TEXT_MAX];
+    char where[TIME_TEXT_MAX];
+    if (!section->sold)
+        return;
+    story_step(story, section->at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells %s, %lld left%s",
+               actor, units_sold(run, section, units), (long long)section->stock_after,
+               where_left(run, section, where));
+    for (size_t i = run->requests[section->request].section; i != NONE; i = run->sections[i].next) {
+        const struct section *other = &run->sections[i];
+        if (other != section && other->sold && run_share(run, other).parts > 1)
+            story_step(story, other->at_ns[STAGE_WRITE], who, STAGE_NONE, "%s also sells %s%s",
+                       actor, units_sold(run, other, units), where_left(run, other, where));
+    }
+}
+
 static void add_steps(const struct run *run, const struct section *section, int who,
                       struct story *story)
 {
@@ -290,21 +341,15 @@ static void add_steps(const struct run *run, const struct section *section, int 
     const int64_t *at_ns = section->at_ns;
     char name[SVG_LABEL_MAX];
     char process[SVG_LABEL_MAX];
+    char where[TIME_TEXT_MAX];
     const char *instance = shortened(run->spec.instances[section->instance], 110, 13, process);
     const char *actor = shortened(strip_fits(run) ? run_request_id(run, section->request)
                                                   : run->spec.instances[section->instance],
                                   110, 13, name);
     story_step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", actor);
-    story_step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left", actor,
-               (long long)section->stock_before);
-    if (section->sold && section->quantity == 1)
-        story_step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells unit %lld, %lld left",
-                   actor, (long long)section->unit, (long long)section->stock_after);
-    else if (section->sold)
-        story_step(story, at_ns[STAGE_WRITE], who, STAGE_WRITE,
-                   "%s sells units %lld to %lld, %lld left", actor, (long long)section->unit,
-                   (long long)(section->unit + section->quantity - 1),
-                   (long long)section->stock_after);
+    story_step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left%s", actor,
+               (long long)section->stock_before, where_left(run, section, where));
+    add_sale_steps(run, section, who, actor, story);
     story_step(story, lost_ns(run, section), who, STAGE_NONE, "%s learns that its lock is lost",
                actor);
     story_step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", actor);

@@ -28,8 +28,12 @@ struct story {
 void story_tell(const struct run *run, const struct verdict *verdict, const struct scene *scene,
                 struct story *story);
 
-enum { TIME_TEXT_MAX = 32 };
+enum { TIME_TEXT_MAX = 32, UNITS_TEXT_MAX = 96 };
 
+/* "unit 5", "units 5 to 7", of a stock over segments "units 5 to 37 in steps of 16". Of a sale in
+ * several parts: which part that is. */
+const char *units_sold(const struct run *run, const struct section *section,
+                       char buffer[UNITS_TEXT_MAX]);
 /* A duration with its unit: "0.830 ms", "1 ns". */
 const char *duration(int64_t ns, char buffer[TIME_TEXT_MAX]);
 

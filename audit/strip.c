@@ -126,11 +126,41 @@ static double middle_of(const struct strip *strip)
     return strip->top + BAR_TOP + BAR_HEIGHT / 2.0;
 }
 
+/* Sections of different segments may overlap. Each gets the first free row of those that share the
+ * height. */
+static struct row strip_row_among(const struct strip *strip, const struct section *section)
+{
+    const struct run *run = strip->run;
+    size_t rows[SECTIONS_FEW] = {0};
+    size_t row = 0, count = 1;
+    for (size_t i = 0; i < run->section_count && i < SECTIONS_FEW; i++) {
+        const struct section *one = &run->sections[i];
+        bool again = one->at_ns[STAGE_ENTER] != NOT_STAMPED && one->instance == strip->instance;
+        while (again) {
+            again = false;
+            for (size_t j = 0; j < i && !again; j++) {
+                const struct section *other = &run->sections[j];
+                again = other->at_ns[STAGE_ENTER] != NOT_STAMPED &&
+                        other->instance == strip->instance && rows[j] == rows[i] &&
+                        one->at_ns[STAGE_ENTER] < other->ended_ns &&
+                        other->at_ns[STAGE_ENTER] < one->ended_ns;
+            }
+            rows[i] += again;
+        }
+        row = one == section ? rows[i] : row;
+        count = rows[i] + 1 > count ? rows[i] + 1 : count;
+    }
+    const double height = (double)BAR_HEIGHT / (double)count;
+    return (struct row){BAR_TOP + height * (double)row, count == 1 ? height : height - 1};
+}
+
 /* If sections of one instance overlap, they share the height: every second one is in the lower
  * half. */
 static struct row strip_row_of(const struct strip *strip, const struct section *section)
 {
     const struct run *run = strip->run;
+    if (run->segments != 1)
+        return strip_row_among(strip, section);
     bool shared = false;
     size_t turn = 0;
     for (size_t i = 0; i < run->by_lock_count; i++) {

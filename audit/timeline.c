@@ -77,8 +77,10 @@ static void draw_badge(const struct picture *picture, double y)
             "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"40\" rx=\"8\" class=\"%s\"/>\n",
             PICTURE_LEFT, y, width, colours[picture->verdict->result]);
     svg_text(&picture->svg, PICTURE_LEFT + 16, y + 28, "badge", "%s", got);
-    svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s",
-             shortened(spec->rung, 260, 22, rung), shortened(spec->write, 240, 22, write));
+    bool one = strcmp(spec->segments, "1") == 0;
+    svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s%s%.12s",
+             shortened(spec->rung, 260, 22, rung), shortened(spec->write, 240, 22, write),
+             one ? "" : ", segments ", one ? "" : spec->segments);
 }
 
 static void draw_facts(const struct picture *picture, double y)

@@ -191,15 +191,6 @@ static void draw_hatch(const struct zoom *zoom, const struct bar *bar, double y)
     }
 }
 
-static void name_units(const struct section *section, char *text, size_t size)
-{
-    long long unit = section->unit;
-    if (section->quantity == 1)
-        snprintf(text, size, "unit %lld", unit);
-    else
-        snprintf(text, size, "units %lld to %lld", unit, unit + (long long)section->quantity - 1);
-}
-
 /* Draws the text inside a bar, if there is room. */
 static void draw_label(const struct zoom *zoom, const struct bar *bar, double y)
 {
@@ -211,7 +202,7 @@ static void draw_label(const struct zoom *zoom, const struct bar *bar, double y)
         snprintf(text, sizeof text, "%.100s",
                  scene_name(zoom->picture->run, &zoom->picture->scene, section, name));
     else if (section->sold)
-        name_units(section, text, sizeof text);
+        units_sold(zoom->picture->run, section, text);
     else if (section->stock_before != NOT_KNOWN)
         snprintf(text, sizeof text, "%lld left", (long long)section->stock_before);
     else
@@ -271,13 +262,13 @@ static void draw_event(const struct zoom *zoom, int64_t t_ns, double y, int side
 static void draw_star(const struct zoom *zoom, const struct bar *bar, double y)
 {
     const struct section *section = bar->section;
-    char text[96];
+    char text[UNITS_TEXT_MAX + 8];
+    char units[UNITS_TEXT_MAX];
     snprintf(text, sizeof text, "reads: %lld left", (long long)section->stock_before);
     if (section->stock_before != NOT_KNOWN)
         draw_event(zoom, section->at_ns[STAGE_READ], y, -1, text);
     if (section->sold) {
-        snprintf(text, sizeof text, "sells ");
-        name_units(section, text + 6, sizeof text - 6);
+        snprintf(text, sizeof text, "sells %s", units_sold(zoom->picture->run, section, units));
         draw_event(zoom, section->at_ns[STAGE_WRITE], y, 1, text);
     }
     if (!strip_fits(zoom->picture->run)) /* in a small run the bars have names instead */

@@ -19,6 +19,7 @@ TEXT = r'("[^"]*"|ANY_TEXT),\s*'
 CELL = re.compile(r'CELL\(' + 2 * TEXT + r'"([\w+]+)",\s*(\w+),\s*(\w+),\s*([A-Z| ]+?),\s*'
                   r'((?:"[^"]+"\s*)+)\)')
 POLICY = re.compile(r'POLICY\(' + 3 * TEXT + r'GIVE_UP,\s*UNDERSOLD,\s*(?:"[^"]+"\s*)+\)')
+NAIVE_SEGMENTS = re.compile(r'NAIVE_SEGMENTS\(UNDERSOLD,\s*(?:"[^"]+"\s*)+\)')
 CHECK = "+check"  # behind a scenario's name: the sale looks at its hold before it writes
 ANYTHING = ("ANY", "ANY_TEXT")
 
@@ -27,7 +28,7 @@ def cells():
     """Rung, write, fault, instances, stock, results, why. Some cells are made by macros."""
     text = subprocess.run(["cc", "-E", "-P", "-x", "c", TABLE], capture_output=True, check=True,
                           encoding="utf-8").stdout
-    rest = POLICY.sub("", CELL.sub("", text))
+    rest = NAIVE_SEGMENTS.sub("", POLICY.sub("", CELL.sub("", text)))
     assert not rest.strip(), "not a cell that the pattern knows: " + rest.strip()[:200]
     return [tuple(field.strip('"') for field in cell) for cell in CELL.findall(text)]
 

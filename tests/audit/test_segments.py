@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """--segments N: the stock of an item lies over N keys, with a lock for each. The judge accuses no correct run, and it finds
 what goes wrong with the segments, their units and the parts of a sale."""
-import pytest
 import re
-import shop
-from judge import SEEDS, judge
+
+import pytest
+from judge import SEEDS, audit, judge
 from segments import Shop
 from shop import MS
 
@@ -118,8 +118,6 @@ def unknown_span(came):
                         reason="outcome-unknown", quantity=4, parts=len(writes))
         run.world.sample_of(request).update(responseCode=503, unit="", left="", item="", instance="")
         run.world.passed_of(request)["status"] = 503
-        for line in lines_of(run.world, "enter"):
-            pass
         return run.end()
     return make
 
@@ -460,13 +458,11 @@ def test_who_looked_on_in_vain_is_judged_by_the_end_of_its_wait():
     """It had read that units are left in another segment; when it gave up, they were sold."""
     def make(seed):
         run = Shop(seed, segments=4, stock=6).buyers(12, quantity=1)
-        away = [(request, holds) for request, holds in run.refused if request["moves_on"]] if False else []
         movers = [sale for sale in run.sales if sale["request"]["moves"] == 1]
         if not movers or not run.refused or run.parts != [0, 0, 0, 0]:
             return None
         sale, other = movers[0], run.refused[-1]
-        # the first one times out after all, and who was told that nothing is left takes its place
-        del away
+        # it times out after all, and one who was told that nothing is left takes its place
         request = sale["request"]
         end = max(line["t_ns"] for lines in run.world.events.values() for line in lines) + MS
         hold = sale["holds"][0]
@@ -505,6 +501,42 @@ def test_a_begin_names_its_segments(text):
         run.world.begin["segments"] = run.world.run["segments"] = text
         return run.end()
     check(make, "inconclusive", "it must be N or naive:N", seeds=1)
+
+
+# ---- The picture -----------------------------------------------------------------------------------
+def drawn(world, tmp_path):
+    audit(world.write(tmp_path / "run"))
+    return (tmp_path / "run" / "timeline.svg").read_text(encoding="utf-8")
+
+
+def test_the_picture_shows_the_parts_of_a_sale(tmp_path):
+    """One buyer takes three segments; the close up is about one of them, the steps name the others."""
+    run = Shop(1, segments=3, stock=8).buyers(1, quantity=8)
+    picture = drawn(run.end(), tmp_path)
+    units = [line["unit"] for line in run.sales[0]["writes"]]
+    assert len(units) == 3
+    for part, (line, unit) in enumerate(zip(run.sales[0]["writes"], units), 1):
+        last = unit + 3 * (line["quantity"] - 1)
+        assert f"sells units {unit} to {last} in steps of 3 (part {part} of 3)" in picture, (part, unit, last)
+    assert "write" in picture and ", segments 3<" in picture and re.search("left in segment [123]", picture)
+
+
+def test_the_picture_of_many_segments_is_no_larger(tmp_path):
+    """A lane for each instance, and the close up of one segment's lock."""
+    one = drawn(Shop(1, segments=1, stock=90).buyers(90, quantity=1).end(), tmp_path / "one")
+    many = drawn(Shop(1, segments=16, stock=90).buyers(90, quantity=1).end(), tmp_path / "many")
+    height = lambda picture: int(re.search('height="(\\d+)"', picture).group(1))
+    assert height(many) <= height(one) and len(many) < 2 * len(one)
+    assert len(re.findall('class="name big"', many)) == 2
+
+
+def test_sections_of_several_segments_share_a_small_lane(tmp_path):
+    """Those of one instance overlap, and none hides another one."""
+    picture = drawn(Shop(1, segments=3, stock=8, instances=["a"]).buyers(1, quantity=8).end(), tmp_path)
+    strips = picture[picture.index('id="strips"'):]
+    bars = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"[^>]*class="sold"', strips)
+    tops = sorted((float(y), float(y) + float(height)) for _, y, _, height in bars)
+    assert len(tops) >= 3 and all(below <= top for (_, below), (top, _) in zip(tops[-3:], tops[-2:])), bars
 
 
 def test_what_redis_had_in_each_segment_counts_if_no_restock_tells():
