@@ -4,8 +4,7 @@
  * falls; a run with a restock is not judged. So a request was rejected too early if its own read, a
  * later section's read or the end found enough left. If the stock may have grown in another way,
  * only the request's own read counts. The time of a request that no instance accepted is not known;
- * it counts if enough was left at the end. If the stock lies over segments, the units of all of them
- * count.
+ * it counts if enough was left at the end. If the stock lies over segments, the units of all count.
  */
 #include "check.h"
 #include "memory.h"

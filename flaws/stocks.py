@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stock of an item in Redis, as inventoryd lays it: a number, a hash with a version (--write cas), or a hash of so many
-segments, each a number under a key of its own (--segments)."""
+"""The stock of an item in Redis, as inventoryd lays it: a number, or a hash. With --write cas the hash has the stock and a
+version. With --segments it has their number, and each is a number under a key of its own."""
 
 
 def segment_keys(key, segments):

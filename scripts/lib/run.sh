@@ -86,8 +86,8 @@ redis_commands() {
     redis_ask info stats | sed -n 's/^total_commands_processed:\([0-9]*\).*/\1/p'
 }
 
-# One line of JSON: the stock, as a number, in a hash (--write cas) or over segments (--segments), what each of these has,
-# and its locks. KEYS: those of stock and lock; ARGV[1]: what stands before the segments' keys.
+# One line of JSON: the stock, as a number, in a hash (--write cas) or over segments (--segments), what each of these
+# has, and its locks. KEYS: those of stock and lock; ARGV[1]: what stands before the segments' keys.
 REDIS_STOCK_LUA="local s, parts, locks = redis.pcall('GET', KEYS[1]), nil, {} if type(s) == 'table' then \
 local n = tonumber(redis.pcall('HGET', KEYS[1], 'segments') or '') s = redis.pcall('HGET', KEYS[1], 'stock') \
 if n then s, parts = 0, {} for i = 1, n do parts[i] = redis.pcall('GET', ARGV[1] .. ':segment:' .. i) \
@@ -96,7 +96,8 @@ for i = 1, parts and #parts or 1 do local key = KEYS[2] .. (i > 1 and ':' .. i o
 locks[i] = {type = redis.call('TYPE', key).ok, pttl_ms = redis.call('PTTL', key)} end \
 return cjson.encode({stock = type(s) == 'string' and s or '', parts = parts, locks = locks})"
 
-# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go; of a stock over segments a lock for each, and "parts".
+# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go. Of a stock over segments each has its lock; and
+# "parts" tells what each has.
 redis_state() {
     local keys=$1 item stock lock segments
     shift

@@ -264,6 +264,23 @@ def test_one_key_has_one_lock():
     check(make, "inconclusive", 'sold under lock "lock:{phone}" and under "lock:{phone}:2"; it must have one$|it must have one\n')
 
 
+def test_a_guarded_read_has_the_locks_of_all_segments_whatever_its_instance_is_set_to():
+    """The stock still lies over three, so it is refused."""
+    def make(seed):
+        run = Shop(seed, segments=3, stock=12).buyers(5).switch(1)
+        reader = run.world.request("phone", "a", run.now, 0)
+        run.world.requests.remove(reader)
+        for number, segment in enumerate([3, 1, 2]):
+            section = {"request": reader, "hold": f"uuid-a:2#{number}", "segment": segment}
+            for step, event in enumerate(["granted", "enter", "exit"]):
+                run.about(section, run.now + step + 1, event)
+            run.about(section, run.now + 5, "release", status="OK")
+        run.world.about(reader, run.now + 6, "refused", code=503, reason="other-layout")
+        del run.world.run["segments"]
+        return run.end()
+    check(make, "ok", seeds=5)
+
+
 @pytest.mark.parametrize("field, list_", [("parts_after", [9, 9]), ("parts_before", [1]), ("parts_after", [1.5, 2]),
                                           ("parts_after", "all"), ("parts_after", [])])
 def test_the_segments_of_a_restock_add_up(field, list_):

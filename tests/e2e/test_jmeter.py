@@ -69,6 +69,21 @@ def test_it_switches_the_lock_when_told_and_keeps_it_when_not(shop):
     assert (latest(shop)["rung"], latest(shop)["write"]) == ("watchdog", "decr")
 
 
+def test_a_stock_is_laid_over_segments_and_back(shop):
+    """Sales of three units span several in the end. What Redis holds is told by segment."""
+    for segments in ("4", "1"):
+        load = shop.jmeter("article", "--segments", segments, "-Jstock=62", "-Jthreads=30", "-Jquantity=3")
+        assert load.code == 0 and load.out.splitlines()[-1] == "expected OK, got OK", load
+        redis = json.loads((shop.runs / "latest" / "redis.json").read_text())
+        assert latest(shop)["segments"] == segments
+        assert (redis["after"]["stock"], sum(redis["after"].get("parts", {}).get("phone", [2]))) == ({"phone": 2}, 2)
+        locks = redis["after"]["locks"]["phone"]
+        assert len(locks) == 4 if segments == "4" else locks == {"type": "none", "pttl_ms": -2}
+    load = shop.jmeter("smoke", "--segments", "naive:4")
+    assert load.code == 0 and "expected UNDERSOLD or OK" in load.out, load
+    assert shop.jmeter("smoke", "--segments", "1").code == 0
+
+
 def test_the_judges_no_is_the_exit_code(shop):
     load = shop.jmeter("smoke", "--expect", "oversold,overlap")
     assert load.code == 1, load
@@ -107,6 +122,7 @@ def idle_shop(tmp_path_factory):
     (["articel"], "article flash many-items retry-at-once retry-jitter smoke soak"),
     (["smoke", "-Jthread=10"], "the plan has no property \"thread\""),
     (["smoke", "-Jstock=ten"], "stock is \"ten\""),
+    (["smoke", "--segments", "many"], "--segments: \"many\" is not N or naive:N"),
     (["smoke", "--lock", "setmx"], "watchdog"),
     (["smoke", "--lock", "fenced", "--write", "set"], "leave --write set out"),
     (["smoke", "--lock", "fair,setnx"], "--lock and --write take one name each"),
