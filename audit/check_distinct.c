@@ -400,7 +400,7 @@ static void distinct_report(struct run *run, const struct first *first)
                  (long long)run->counts.duplicate_units);
 }
 
-/* If no record states how the stock lay at the start, it lay so that its first sale was possible. */
+/* If no record states how the stock lay at the start, its first sale shows it. */
 static void find_layouts(struct run *run)
 {
     int64_t *first_ns = memory_new(run->item_count, sizeof *first_ns);

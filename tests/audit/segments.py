@@ -151,8 +151,8 @@ class Shop:
         now, holds = yield from self.acquire(request, now, list(range(1, self.segments + 1)))
         yield from self.release(holds, now)
 
-    def buyers(self, count, quantity=None, begins=None, readers=0):
-        """So many at once, and readers beside them; quantity: None: 1 to 4 each. begins: the segment of each one."""
+    def buyers(self, count, quantity=None, begins=None, readers=0, at=None):
+        """So many at once, and readers beside them; quantity: None: 1 to 4 each. begins, at: the segment and time of each."""
         self.held, turns = set(), []
         for number in range(readers):
             invoked = self.now + self.random.randint(0, MS)
@@ -161,8 +161,8 @@ class Shop:
             self.world.readers.append(request)
             heapq.heappush(turns, (invoked + 1, -1 - number, self.reader(request, invoked + 1)))
         for number in range(count):
-            invoked = self.now + self.random.randint(0, MS)
-            request = self.world.request("phone", "ab"[number % 2], invoked,
+            invoked = self.now + (at[number] if at else self.random.randint(0, MS))
+            request = self.world.request("phone", "a" if at else "ab"[number % 2], invoked,
                                          quantity or self.random.choice([1, 1, 1, 2, 3, 4]))
             heapq.heappush(turns, (invoked + 1, number, self.buyer(request, invoked + 1, begins and begins[number])))
         while turns:

@@ -278,9 +278,9 @@ def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
     """Wherever it was cut, and although the instance that it had not begun with crashes: lock and stock stay as they
     were."""
     assert place.shop("up").code == 0
-    stock_up(place)
     for number in range(2):
         switch(place, number, LOCK)
+    stock_up(place)
     for command in CUTS:
         cut_restart(place, command)
         assert readiness(place)["a"] == READINESS.get(command, "left-out"), command
