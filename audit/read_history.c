@@ -642,6 +642,7 @@ static void read_segments(struct reader *reader, struct record *record, struct h
         segments <= SEGMENTS_MAX) {
         begun->segments = (uint8_t)segments;
         begun->naive = is_naive;
+        begun->told_segments = true;
     } else {
         complain(&reader->source, record->line,
                  "\"segments\" is \"%.40s\"; it must be N or naive:N, N from 1 to %d", text,
@@ -744,6 +745,7 @@ static bool begin_life(struct reader *reader, struct record *record)
     reader->history->clock = begun.clock;
     reader->history->segments = begun.segments;
     reader->history->naive = begun.naive;
+    reader->history->told_segments = begun.told_segments;
     return true;
 }
 

@@ -53,12 +53,9 @@ static void add_hold(struct run *run, const char *hold)
 }
 
 /* Keeps a share for each section, from the first one on whose stock is in segments. */
-static void keep_share(struct reader *reader)
+static void keep_shares(struct run *run)
 {
-    struct run *run = reader->run;
     size_t from = run->share_capacity;
-    if (run->shares == NULL && reader->history->segments == 1)
-        return;
     if (from < run->section_capacity) {
         struct share *shares = memory_new(run->section_capacity, sizeof *shares);
         if (from > 0)
@@ -70,7 +67,6 @@ static void keep_share(struct reader *reader)
     for (size_t i = from; i < run->share_capacity; i++)
         run->shares[i] =
             (struct share){.all = NOT_KNOWN, .left = NOT_KNOWN, .segments = 1, .segment = 1};
-    run->shares[run->section_count].segments = reader->history->segments;
 }
 
 /* The section of the hold. Its `granted` creates it. NULL if there is none. */
@@ -102,7 +98,10 @@ static struct section *section_of(struct reader *reader, struct record *record, 
     };
     for (size_t stage = 0; stage < STAGE_COUNT; stage++)
         section->at_ns[stage] = NOT_STAMPED;
-    keep_share(reader);
+    if (run->shares != NULL || reader->history->segments > 1) {
+        keep_shares(run);
+        run->shares[run->section_count].segments = reader->history->segments;
+    }
     request->section = (uint32_t)run->section_count++;
     return section;
 }
@@ -312,7 +311,27 @@ static bool read_part(struct reader *reader, struct record *record, struct secti
     snprintf(record->error, sizeof record->error,
              "a sale of a stock in %lld segments; its begin says %d", (long long)segments,
              share->segments);
+    share->segments = 0;
     return false;
+}
+
+/* If the life's `begin` is missing or unreadable, its first sale says over how many segments its
+ * instance has a stock. False: over no more than one. */
+static bool learn_segments(struct reader *reader, struct record *record,
+                           const struct section *section)
+{
+    struct run *run = reader->run;
+    int64_t segments = 1;
+    if (!json_int(record->json, "segments", JSON_OPTIONAL, 1, SEGMENTS_MAX, &segments,
+                  record->error) ||
+        segments == 1)
+        return false;
+    keep_shares(run);
+    if (!reader->history->told_segments)
+        reader->history->segments = (uint8_t)segments;
+    run->shares[section - run->sections].segments = reader->history->segments;
+    run->shares[section - run->sections].segment = 0; /* its lock was read as that of one key */
+    return true;
 }
 
 static bool read_sale(struct reader *reader, struct record *record, struct section *section)
@@ -337,7 +356,7 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
                  "a sale of an item that run.json does not name; \"items\" must name it");
         return false;
     }
-    if (reader->history->segments > 1)
+    if (reader->history->segments > 1 || learn_segments(reader, record, section))
         return read_part(reader, record, section);
     if (section->quantity != request->quantity)
         complain(&reader->source, record->line,

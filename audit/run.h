@@ -270,7 +270,7 @@ struct section {
 struct share {
     int64_t all;      /* the units of all segments, as it read them; NOT_KNOWN */
     int64_t left;     /* that the buyer was told; NOT_KNOWN */
-    uint8_t segments; /* over which the stock lies; 1: it lies in one key */
+    uint8_t segments; /* over which the stock lies; 1: it lies in one key; 0: records differ */
     uint8_t segment;  /* whose lock it holds, from 1 */
     uint8_t part;     /* of the sale, from 1; 0: it sold nothing */
     uint8_t parts;
@@ -349,8 +349,9 @@ enum { APART_NS_MAX = 100000 };
 struct history {
     char *file; /* name of its first file in the folder */
     uint32_t instance;
-    uint8_t segments; /* over which its instance has a stock, from its `begin` */
-    bool naive;       /* a sale whose segment is empty is told that all is sold */
+    uint8_t segments;   /* over which its instance has a stock, from its `begin` */
+    bool naive;         /* a sale whose segment is empty is told that all is sold */
+    bool told_segments; /* that `begin` could be read */
     int64_t pid;
     int64_t part;        /* number of its latest file */
     bool continued;      /* that file's last line says that another file follows */

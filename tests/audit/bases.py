@@ -14,6 +14,7 @@ import test_planted
 import test_restocks
 import test_rotated
 from planted import PLANTERS
+from segments import Shop
 
 FAULTS = ("oversold", "overlap", "undersold", "deadlock")
 
@@ -71,6 +72,21 @@ def from_nowhere(seed):
     return story.buyers(12).end()
 
 
+def segmented(seed):
+    """A stock over segments; sometimes a restock lays it over others."""
+    shop_of = Shop(seed, **({"segments": 3, "stock": 9} if seed % 3 == 0 else {})).buyers(9)
+    if seed % 3 == 0:
+        shop_of.switch(2).restock(add=5).buyers(5)
+        del shop_of.world.run["segments"]
+    return shop_of.end()
+
+
+def sent_away(seed):
+    """Naive segments: a buyer whose segment is empty is told that all is sold."""
+    shop_of = Shop(seed, segments=4, stock=13, naive=True).buyers(12, quantity=1)
+    return shop_of.end() if any(holds[0]["read"]["all"] > 0 for _, holds in shop_of.refused) else sent_away(seed + 1)
+
+
 def rotated(files, rand):
     """The same run; the history of an instance was moved away while it sold, once or twice. As they are where it ended more
     than once."""
@@ -91,7 +107,7 @@ STATED = [(on_a_rung, "ok"), (on_a_rung, "ok"), *((make, "ok") for make in test_
           (lambda seed: test_faults.asks_again(seed, "TIMED_OUT"), "deadlock"),
           (lambda seed: test_faults.asks_again(seed, "OK"), "ok"),
           (lambda seed: test_faults.lost_reply(seed, ("string", -1)), "deadlock"),
-          (lost_restock, "ok"), (from_nowhere, "oversold")]
+          (lost_restock, "ok"), (from_nowhere, "oversold"), (segmented, "ok"), (sent_away, "undersold")]
 
 
 def made(rand):

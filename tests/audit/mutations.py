@@ -92,6 +92,7 @@ alone(HISTORY, "restock.stock_before restock.stock_after restock_intent.add", "o
 alone(HISTORY, "again.status", "deadlock", HISTORY)  # a holder that waited for itself
 alone(HISTORY, "reason", "undersold")  # on a fence, who was refused for its token may have read what was old
 alone(HISTORY, "stock_before", "undersold overlap", HISTORY)  # of a read: what it found; the client is told what it left
+alone(HISTORY, "all", "undersold", HISTORY)  # the same, of a stock over segments
 
 
 def declared(name, record, path, what):
