@@ -282,3 +282,13 @@ def test_a_restock_of_an_item_that_run_json_does_not_name():
     line = [e for lines in world.events.values() for e in lines if e["event"] == "restock"][-1]
     line["item"] = "phonex"
     check(world, "inconclusive", "a restock of phonex, which run.json does not name")
+
+
+@pytest.mark.parametrize("query, result", [("", "ok"), ("?quantity=9", "inconclusive"), ("?quantity=1", "inconclusive")])
+def test_nginx_may_log_no_query(query, result):
+    """Then its log does not say how many units were asked for, and does not contradict sale.jtl."""
+    world = shop.clean(3, unknowns=0, rung="watchdog", instances=["a", "b"], items={"phone": 9})
+    for line in world.passed:
+        line["uri"] = "/inventory/phone/sale" + query
+    assert {2, 3} & {request["quantity"] for request in world.requests}
+    check(world, result, "its uri asks for another quantity than the URL in sale.jtl" if query else "no unit twice")
