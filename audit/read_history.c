@@ -177,6 +177,32 @@ bool read_layout(struct run *run, const cJSON *object, const char *field, int64_
     return false;
 }
 
+/* An instance lays the stock over as many segments as it has, and says so. */
+static bool read_layouts(struct reader *reader, struct record *record, struct restock *restock)
+{
+    struct run *run = reader->run;
+    const uint8_t segments = reader->history->segments;
+    const bool told =
+        cJSON_HasObjectItem(record->json, "parts_after") &&
+        cJSON_HasObjectItem(record->json, "parts_before") == (restock->before != NOT_KNOWN);
+    if (!read_layout(run, record->json, "parts_before", restock->before, &restock->laid[BEFORE],
+                     record->error) ||
+        !read_layout(run, record->json, "parts_after", restock->after, &restock->laid[AFTER],
+                     record->error)) {
+        restock->laid[AFTER] = (struct layout){.parts = NONE};
+        return false;
+    }
+    if (!reader->history->told_segments ||
+        ((told || segments == 1) && restock->laid[AFTER].segments == segments))
+        return true;
+    restock->laid[AFTER] = (struct layout){.parts = NONE};
+    snprintf(record->error, sizeof record->error,
+             "a restock that does not say how it laid the stock over %d segments; \"parts_after\" "
+             "must, and \"parts_before\" how it lay",
+             segments);
+    return false;
+}
+
 static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
 {
     struct run *run = reader->run;
@@ -194,11 +220,7 @@ static void add_restock(struct reader *reader, struct record *record, const stru
         wrong(reader, record);
         return;
     }
-    const bool told = read_layout(run, record->json, "parts_before", restock.before,
-                                  &restock.laid[BEFORE], record->error);
-    if (!read_layout(run, record->json, "parts_after", restock.after, &restock.laid[AFTER],
-                     record->error) ||
-        !told)
+    if (!read_layouts(reader, record, &restock))
         wrong(reader, record);
     restock.item = run_item(run, item);
     if (!is_as_wanted(&restock, intent))

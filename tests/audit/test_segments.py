@@ -74,6 +74,19 @@ def test_tokens_are_those_of_one_lock_and_order_is_that_of_the_first_segment():
     check(make, "ok", agrees=True)
 
 
+def test_tokens_of_one_segment_grow():
+    def make(seed):
+        run = Shop(seed, rung="fair", segments=3, stock=9)
+        run.tokens = {}
+        run.buyers(6, quantity=1)
+        last = max(run.world.sections, key=lambda section: section["granted"]["t_ns"])
+        if last["granted"]["token"] == 7 * last["segment"] + 1:
+            return None
+        last["granted"]["token"] = 7 * last["segment"]
+        return run.end()
+    check(make, "overlap", "tokens that did not grow: 1", seeds=10)
+
+
 def test_who_looks_on_overtakes_nobody():
     """One comes first, to an empty segment. Another one comes later, to that where the first one looks on."""
     def make(seed, begins=(1, 2)):
@@ -345,7 +358,7 @@ def test_a_sale_that_tells_its_buyer_another_part_proves_nothing():
 def test_a_segment_is_sold_below_nothing(restocked):
     """One segment has sold a unit too many, while others have enough. No restock, that may have been, excuses it."""
     def make(seed):
-        run = Shop(seed, segments=3, stock=12).buyers(9, quantity=1)
+        run = Shop(seed, segments=3, stock=12, **({"write": "set"} if restocked else {})).buyers(9, quantity=1)
         line = run.sales[-1]["writes"][0]
         segment = line["segment"]
         line.update(stock_after=-1, stock_before=0, unit=-run.segments + segment)
