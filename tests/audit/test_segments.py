@@ -306,6 +306,31 @@ def test_the_segments_of_a_restock_add_up(field, list_):
     check(make, "inconclusive", f'"{field}" must be a list of 1 to 64 whole numbers', seeds=3)
 
 
+@pytest.mark.parametrize("change", [{"parts_after": None}, {"parts_before": None}, {"parts_after": [12]},
+                                    {"parts_after": [4, 4, 4]}], ids=str)
+def test_a_restock_says_how_it_laid_the_stock(change):
+    """Over as many segments as its instance has. A record of less accuses nobody."""
+    def make(seed):
+        run = Shop(seed, segments=2, stock=12).buyers(9)
+        line = run.world.events["a"][0]
+        line.update(change)
+        for name in [name for name, value in change.items() if value is None and seed % 2]:
+            del line[name]
+        return run.end()
+    check(make, "inconclusive", "does not say how it laid the stock over 2 segments", seeds=6)
+
+
+@pytest.mark.parametrize("change", [{"event": "begi"}, {"segments": None}, {"segments": 3}, {"segments": "three"}], ids=str)
+def test_a_begin_that_cannot_be_read_accuses_nobody(change):
+    """Over how many segments its instance had the stock is known from its sales."""
+    def make(seed):
+        run = Shop(seed, segments=3, stock=12).buyers(9)
+        for name in run.world.events:
+            run.world.seq_edits[name] = lambda lines: lines[0].update(change)
+        return run.end()
+    check(make, "inconclusive", "", seeds=10)
+
+
 # ---- Units -----------------------------------------------------------------------------------------
 def of_another_segment(run, sale):
     """Two segments claim one unit, and both tell it to their buyers."""
