@@ -177,14 +177,18 @@ bool read_layout(struct run *run, const cJSON *object, const char *field, int64_
     return false;
 }
 
+static bool is_list_there(const cJSON *json, const char *field)
+{
+    return cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(json, field));
+}
+
 /* An instance lays the stock over as many segments as it has, and says so. */
 static bool read_layouts(struct reader *reader, struct record *record, struct restock *restock)
 {
     struct run *run = reader->run;
     const uint8_t segments = reader->history->segments;
-    const bool told =
-        cJSON_HasObjectItem(record->json, "parts_after") &&
-        cJSON_HasObjectItem(record->json, "parts_before") == (restock->before != NOT_KNOWN);
+    const bool told = is_list_there(record->json, "parts_after") &&
+                      is_list_there(record->json, "parts_before") == (restock->before != NOT_KNOWN);
     if (!read_layout(run, record->json, "parts_before", restock->before, &restock->laid[BEFORE],
                      record->error) ||
         !read_layout(run, record->json, "parts_after", restock->after, &restock->laid[AFTER],
