@@ -94,6 +94,9 @@ uint32_t find_hold(const struct run *run, const char *hold);
 
 /* Returns the restock_intent that belongs to the line's outcome, or NULL. */
 const struct intent *about_restock(struct reader *reader, struct record *record);
+/* Reads over which segments a restock laid the stock: as many as its instance has. On failure:
+ * false, and record->error holds a sentence. */
+bool read_layouts(struct reader *reader, struct record *record, struct restock *restock);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);
 

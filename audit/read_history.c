@@ -9,7 +9,6 @@
 #include "text.h"
 
 #include <dirent.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,71 +139,6 @@ static bool is_as_wanted(const struct restock *restock, const struct intent *int
     return intent->sets
                ? restock->after == intent->units
                : restock->before == NOT_KNOWN || restock->after - restock->before == intent->units;
-}
-
-bool read_layout(struct run *run, const cJSON *object, const char *field, int64_t sum,
-                 struct layout *layout, char error[JSON_ERROR_MAX])
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(object, field);
-    const cJSON *entry = NULL;
-    const size_t first = run->part_count;
-    int64_t units = 0, counted = 0; /* a segment below zero counts as an empty one, or as it is */
-    int count = 0;
-    if (list == NULL || cJSON_IsNull(list))
-        return true;
-    cJSON_ArrayForEach(entry, list) {
-        double number = entry->valuedouble;
-        if (!cJSON_IsNumber(entry) || count == SEGMENTS_MAX || floor(number) < number ||
-            fabs(number) > (double)UNITS_MAX)
-            break;
-        run->parts =
-            memory_grow(run->parts, run->part_count, &run->part_capacity, sizeof *run->parts);
-        run->parts[run->part_count++] = (int64_t)number;
-        units += (int64_t)number;
-        counted += number > 0 ? (int64_t)number : 0;
-        count++;
-    }
-    if (cJSON_IsArray(list) && entry == NULL && count > 0 &&
-        (sum == NOT_KNOWN || units == sum || counted == sum)) {
-        *layout = (struct layout){.parts = (uint32_t)first, .segments = (uint8_t)count};
-        return true;
-    }
-    run->part_count = first;
-    *layout = (struct layout){.parts = NONE};
-    snprintf(error, JSON_ERROR_MAX,
-             "\"%.60s\" must be a list of 1 to %d whole numbers which add up to the stock%s", field,
-             SEGMENTS_MAX, entry == NULL && count > 0 ? "; they do not" : "");
-    return false;
-}
-
-static bool is_list_there(const cJSON *json, const char *field)
-{
-    return cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(json, field));
-}
-
-/* An instance lays the stock over as many segments as it has, and says so. */
-static bool read_layouts(struct reader *reader, struct record *record, struct restock *restock)
-{
-    struct run *run = reader->run;
-    const uint8_t segments = reader->history->segments;
-    const bool told = is_list_there(record->json, "parts_after") &&
-                      is_list_there(record->json, "parts_before") == (restock->before != NOT_KNOWN);
-    if (!read_layout(run, record->json, "parts_before", restock->before, &restock->laid[BEFORE],
-                     record->error) ||
-        !read_layout(run, record->json, "parts_after", restock->after, &restock->laid[AFTER],
-                     record->error)) {
-        restock->laid[AFTER] = (struct layout){.parts = NONE};
-        return false;
-    }
-    if (!reader->history->told_segments ||
-        ((told || segments == 1) && restock->laid[AFTER].segments == segments))
-        return true;
-    restock->laid[AFTER] = (struct layout){.parts = NONE};
-    snprintf(record->error, sizeof record->error,
-             "a restock that does not say how it laid the stock over %d segments; \"parts_after\" "
-             "must, and \"parts_before\" how it lay",
-             segments);
-    return false;
 }
 
 static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
