@@ -45,7 +45,8 @@ static void complete_check_sections(struct run *run)
 /* No instance recorded its end. */
 static bool is_open_ended(const struct request *request)
 {
-    return request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_CLIENT_ONLY;
+    return (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_CLIENT_ONLY) &&
+           !request->queued; /* check_queue reports it */
 }
 
 static void complete_check_requests(struct run *run)

@@ -12,8 +12,8 @@
 #include <string.h>
 
 /* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
- * and replayed, about idempotency keys, are optional too, and so is buyer: what a buyer asks for
- * once, in however many attempts. */
+ * and replayed, about idempotency keys, are optional too. So is buyer: what a buyer asks for once, in
+ * however many attempts. So is sale: the id of a sale that was accepted into a queue. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
@@ -28,7 +28,8 @@
     X(URL)                                                                                         \
     X(key)                                                                                         \
     X(replayed)                                                                                    \
-    X(buyer)
+    X(buyer)                                                                                       \
+    X(sale)
 
 enum column {
 #define X(name) COLUMN_##name,
@@ -146,6 +147,36 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     if (buyer[0] != '\0')
         request->buyer = names_add(&run->buyers, buyer);
     request->client_instance = run_instance(run, client_field(table, COLUMN_instance));
+    request->client_queued = code == 202;
+    const char *sale = client_field(table, COLUMN_sale);
+    if (request->client_queued && sale[0] != '\0')
+        request->entry = entries_add(run, sale);
+}
+
+/* The answer to a GET of an accepted sale's id. A 202 tells no outcome. */
+static void read_outcome(struct run *run, const struct table *table)
+{
+    struct entry told = {.told_unit = NOT_KNOWN, .told_left = NOT_KNOWN};
+    int64_t code = 0;
+    const char *sale = client_field(table, COLUMN_sale);
+    if (sale[0] == '\0' || !text_int(client_field(table, COLUMN_responseCode), &code) || code < 0 ||
+        code > 999 || code == 202)
+        return;
+    told.told_code = (int16_t)code;
+    if (!text_int(client_field(table, COLUMN_unit), &told.told_unit))
+        told.told_unit = NOT_KNOWN;
+    if (!text_int(client_field(table, COLUMN_left), &told.told_left))
+        told.told_left = NOT_KNOWN;
+    struct entry *entry = &run->entries[entries_add(run, sale)];
+    if (entries_is_told(entry) && entries_is_told(&told))
+        entry->told_twice |= entry->told_code != told.told_code ||
+                             entry->told_unit != told.told_unit ||
+                             entry->told_left != told.told_left;
+    if (entries_is_told(entry))
+        return;
+    entry->told_code = told.told_code;
+    entry->told_unit = told.told_unit;
+    entry->told_left = told.told_left;
 }
 
 static void read_sample(struct source *source, struct table *table)
@@ -159,11 +190,16 @@ static void read_sample(struct source *source, struct table *table)
                                          : "it must have as many fields as the head line");
         return;
     }
-    if (strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)
+    const bool asks = strcmp(client_field(table, COLUMN_label), "GET outcome") == 0;
+    if (!asks && strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)
         return;
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         if (table->place[column] != NONE)
             text_clean(table->csv.fields[table->place[column]]);
+    }
+    if (asks) {
+        read_outcome(source->run, table);
+        return;
     }
     if (!text_int(client_field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
         start_ms > INT64_C(4000000000000) || /* the year 2096 */

@@ -64,7 +64,8 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
             .name = entry->string,
             .stock = (int64_t)stock,
             .lock = NO_NAME,
-            .redis = {{.stock = NOT_KNOWN}, {.stock = NOT_KNOWN}},
+            .redis = {{.stock = NOT_KNOWN, .queued = NOT_KNOWN},
+                      {.stock = NOT_KNOWN, .queued = NOT_KNOWN}},
         };
     }
     return true;
@@ -85,7 +86,7 @@ static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
     if (!cJSON_IsArray(list) || spec->expect == 0 || entry != NULL) {
         snprintf(error, JSON_ERROR_MAX,
                  "\"expect\" must be null or a list of results, of: ok, "
-                 "oversold, undersold, overlap, deadlock, inconclusive");
+                 "oversold, undersold, overlap, overtaken, unfinished, deadlock, inconclusive");
         return false;
     }
     spec->expect_given = true;

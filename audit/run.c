@@ -26,6 +26,8 @@ void run_free(struct run *run)
     free(run->items);
     free(run->requests);
     free(run->replays);
+    free(run->entries);
+    free(run->takes);
     free(run->sections);
     free(run->again_ns);
     free(run->sales);
@@ -38,6 +40,7 @@ void run_free(struct run *run)
     names_free(&run->request_ids);
     names_free(&run->keys);
     names_free(&run->buyers);
+    names_free(&run->sale_ids);
     names_free(&run->restock_ids);
     names_free(&run->holds);
     names_free(&run->processes);
@@ -71,6 +74,7 @@ uint32_t run_request(struct run *run, const char *id)
         .key = NONE,
         .replay = NONE,
         .buyer = NONE,
+        .entry = NONE,
     };
     return (uint32_t)run->request_count++;
 }
@@ -246,6 +250,8 @@ static void find_span(struct run *run)
             run->sales_ns = first;
         if (!any || request->last_ns > run->end_ns)
             run->end_ns = request->last_ns;
+        if (request->taken && request->outcome_ns > run->end_ns)
+            run->end_ns = request->outcome_ns;
         any = true;
     }
 }
@@ -290,6 +296,7 @@ void run_settle(struct run *run)
     run->all_told = all_told(run, true);
     run->restocks_lost |= run->spec.restocked && lacks_a_sale(run);
     find_span(run);
+    entries_settle(run);
     sales_find(run);
     keys_settle(run);
     buyers_settle(run);

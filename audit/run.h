@@ -90,6 +90,7 @@ struct redis_side {
     int64_t stock; /* NOT_KNOWN if redis.json does not state it */
     bool lock_there;
     int64_t lock_pttl_ms; /* -1: it never expires */
+    int64_t queued;       /* entries in its queue; NOT_KNOWN if redis.json does not state it */
 };
 
 /* Restocks of an item with a recorded intent and no recorded outcome, see restocks.c. */
@@ -134,6 +135,7 @@ enum outcome {
     OUTCOME_UNKNOWN,
     OUTCOME_CLIENT_ONLY, /* no instance recorded its end; the client got a 200 */
     OUTCOME_REJECTED,    /* no instance accepted it; the client got a 4xx or 5xx */
+    OUTCOME_ACCEPTED,    /* it repeats the key of another request, which is in the queue */
 };
 
 enum reason { /* of a refusal: those that a check needs */
@@ -179,6 +181,7 @@ struct request {
     uint32_t key;     /* number of its idempotency key, which belongs to an item; NONE */
     uint32_t replay;  /* its index in run->replays; NONE */
     uint32_t buyer;   /* number of the buyer that its client names; NONE */
+    uint32_t entry;   /* of the accepted sale that it belongs to, in run->entries; NONE */
     int16_t code;
     uint8_t history;
     uint8_t instance;
@@ -200,6 +203,13 @@ struct request {
     bool elsewhere : 1; /* its URL names an item that is not on sale in this run */
     bool before : 1;    /* its stored answer was first given before the run; set by sales_find */
     bool mistimed : 1;  /* its times are no proof; set by check_clocks and the readers */
+
+    /* with --on-conflict queue */
+    bool queued : 1;        /* its instance answered 202 */
+    bool client_queued : 1; /* its client was told so */
+    bool doubted : 1;       /* whether it was accepted, its instance did not know */
+    bool denied : 1;        /* its instance answered that nothing was sold */
+    bool taken : 1;         /* an instance worked at it */
 };
 
 /* The stored answer that a request with OUTCOME_REPLAYED got. */
@@ -207,6 +217,42 @@ struct replay {
     int64_t unit; /* NOT_KNOWN if there is none */
     int64_t left;
     uint32_t answered_by; /* the instance that gave it first; NONE */
+};
+
+/* An entry's number in its item's queue, as 1767268800123-0. 0-0: not known. */
+struct place {
+    int64_t ms;
+    int64_t number;
+};
+
+/* A sale that was accepted into a queue. */
+struct entry {
+    struct place place;
+    uint32_t request;     /* whose acceptance made it; NONE */
+    uint32_t accepted_by; /* an instance that told its id; NONE */
+    uint32_t taken_by;    /* the history with the `taken` that was read last; NONE */
+    uint32_t decided_by;  /* the instance of its first outcome; NONE */
+    uint32_t item;        /* NONE if run.json does not name it */
+    unsigned decisions;   /* how many outcomes are recorded */
+    int64_t latest_ns;    /* of that `taken` */
+    int64_t taken_ns;     /* it was not decided before; NOT_STAMPED */
+    int64_t decided_ns;   /* it was decided by then; NOT_STAMPED */
+    int64_t told_unit;    /* by the client; NOT_KNOWN */
+    int64_t told_left;
+    int16_t code;          /* of its first outcome */
+    int16_t told_code;     /* by the client: the latest answer to a GET of its id; 0 */
+    bool accepted;         /* a 202 was recorded; set by entries_settle */
+    bool taken;            /* an instance worked at it */
+    bool may_be_lost;      /* by one that was killed; set by entries_settle */
+    bool sold_and_refused; /* it has outcomes that differ */
+    bool told_twice;       /* the client was told outcomes that differ */
+};
+
+/* An instance began to work at an entry. */
+struct take {
+    int64_t t_ns;
+    uint32_t entry;
+    uint8_t history;
 };
 
 /* The stages of a hold, in their order. */
@@ -266,7 +312,7 @@ struct sale {
     int64_t t_ns; /* of the write; INT64_MAX if unknown */
 };
 
-_Static_assert(sizeof(struct request) <= 128 && sizeof(struct section) <= 128,
+_Static_assert(sizeof(struct request) <= 136 && sizeof(struct section) <= 128,
                "a run has millions of them");
 
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
@@ -339,6 +385,10 @@ struct counts {
     int64_t replayed;            /* stored answers that were sent again */
     int64_t before;              /* those of them that were first given before the run */
     int64_t attempts;            /* refusals after which the buyer asked again */
+    int64_t accepted;            /* sales that were accepted into a queue */
+    int64_t handed_over;         /* those of them that another instance worked off */
+    int64_t unfinished;          /* those of them without an outcome */
+    int64_t overtaken;           /* those that were decided after a younger one of their item */
     int64_t given_up; /* those of rejected_early after which the buyer might have asked again */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
     int64_t served_by[INSTANCES_MAX], sold_by[INSTANCES_MAX];
@@ -362,8 +412,13 @@ struct run {
     struct request *requests;
     size_t request_count, request_capacity;
     struct names request_ids;
-    struct names keys;   /* idempotency keys, each with the item's name */
-    struct names buyers; /* as the clients name them */
+    struct names keys;     /* idempotency keys, each with the item's name */
+    struct names buyers;   /* as the clients name them */
+    struct names sale_ids; /* of accepted sales; each has the number of its entry */
+    struct entry *entries;
+    size_t entry_count, entry_capacity;
+    struct take *takes;
+    size_t take_count, take_capacity;
     struct replay *replays;
     size_t replay_count, replay_capacity;
 
@@ -463,6 +518,18 @@ struct sale run_sale(const struct run *run, size_t number);
 void keys_settle(struct run *run);
 /* Part of run_settle, after keys_settle: finds the attempts of buyers who asked again. */
 void buyers_settle(struct run *run);
+/* Part of run_settle, before sales_find: joins accepted sales with their requests. */
+void entries_settle(struct run *run);
+uint32_t entries_add(struct run *run, const char *id); /* its number, old or new */
+const char *entries_id(const struct run *run, size_t entry);
+/* Reads an entry's number. */
+bool entries_place(const char *text, struct place *place);
+bool entries_is_placed(const struct place *place);
+int entries_by_place(const struct place *one, const struct place *two); /* as for qsort */
+/* Whether its client was told an outcome that no other answer looks like: a 200 or a 409. */
+bool entries_is_told(const struct entry *entry);
+/* Whether it was accepted and has no outcome at the end. */
+bool entries_is_unfinished(const struct run *run, const struct entry *entry);
 /* The number of that key of the item; a new key gets one. */
 uint32_t keys_add(struct run *run, uint32_t item, const char *key);
 uint32_t keys_find(const struct run *run, uint32_t item, const char *key); /* NONE if it is new */

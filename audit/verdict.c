@@ -112,6 +112,11 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                      "attempts after which the buyer asked again: %lld (the lock was taken, the "
                      "stock had changed, or the shop admitted no more)",
                      (long long)counts->attempts);
+    if (counts->accepted > 0)
+        findings_add(&run->findings, RESULT_OK,
+                     "sales that were accepted into a queue: %lld; worked off by another instance "
+                     "than the one that accepted it: %lld",
+                     (long long)counts->accepted, (long long)counts->handed_over);
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,
                      "rung %.40s, write %.40s, fault %.40s: %s; "
@@ -165,6 +170,8 @@ void verdict_got(const struct run *run, const struct verdict *verdict, char *tex
     else if (verdict->result == RESULT_UNDERSOLD && counts->unsold + counts->shortfall > 0)
         snprintf(text, size, "%s (-%lld)", name,
                  (long long)verdict_max(counts->unsold, counts->shortfall));
+    else if (verdict->result == RESULT_UNFINISHED && counts->unfinished > 0)
+        snprintf(text, size, "%s (-%lld)", name, (long long)counts->unfinished);
     else
         snprintf(text, size, "%s", name);
     verdict_upper_case(text);
@@ -236,6 +243,9 @@ static void add_counts(cJSON *json, const struct counts *counts)
         {"replayed", counts->replayed},
         {"attempts", counts->attempts},
         {"rejected_early", counts->rejected_early},
+        {"accepted", counts->accepted},
+        {"unfinished", counts->unfinished},
+        {"overtaken", counts->overtaken},
         {"overlaps", counts->overlaps},
         {"max_parallel", counts->max_parallel},
         {"order_inversions", counts->order_inversions},
@@ -244,6 +254,15 @@ static void add_counts(cJSON *json, const struct counts *counts)
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         cJSON_AddNumberToObject(json, numbers[i].name, (double)numbers[i].value);
+}
+
+/* The last answer: of a sale in a queue the outcome, if its buyer has asked for it. */
+static int16_t verdict_code_of(const struct run *run, const struct request *request)
+{
+    return request->client_queued && request->entry != NONE &&
+                   run->entries[request->entry].told_code != 0
+               ? run->entries[request->entry].told_code
+               : request->client_code;
 }
 
 static void add_groups(cJSON *json, const struct run *run)
@@ -257,7 +276,7 @@ static void add_groups(cJSON *json, const struct run *run)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         if (run->requests[i].sampled)
-            by_code[run->requests[i].client_code]++;
+            by_code[verdict_code_of(run, &run->requests[i])]++;
     }
     cJSON *statuses = cJSON_AddObjectToObject(json, "by_status");
     for (size_t code = 0; code < 1000; code++) {
