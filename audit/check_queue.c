@@ -158,7 +158,8 @@ static bool was_never_accepted(const struct run *run, const struct entry *entry)
         return false;
     if (request->denied)
         return true;
-    const int64_t before = entry->item == NONE ? NOT_KNOWN : run->items[entry->item].redis[BEFORE].queued;
+    const int64_t before =
+        entry->item == NONE ? NOT_KNOWN : run->items[entry->item].redis[BEFORE].queued;
     return request->accepted ? run_tells_all(run, request->instance, true)
                              : run->all_told && before == 0;
 }
@@ -222,10 +223,11 @@ static void check_unfinished(struct run *run, const int64_t *unfinished)
         if (queued == NOT_KNOWN || queued <= unfinished[i])
             continue;
         run->counts.unfinished += queued - unfinished[i];
-        findings_add(&run->findings, RESULT_UNFINISHED,
-                     "%.80s: %lld accepted sales are still in its queue after the run; %lld of them "
-                     "are in the histories",
-                     item->name, (long long)queued, (long long)unfinished[i]);
+        findings_add(
+            &run->findings, RESULT_UNFINISHED,
+            "%.80s: %lld accepted sales are still in its queue after the run; %lld of them "
+            "are in the histories",
+            item->name, (long long)queued, (long long)unfinished[i]);
     }
 }
 
@@ -258,8 +260,8 @@ struct older {
 
 static bool queue_is_timed(const struct run *run, const struct entry *entry)
 {
-    const struct request *request = &run->requests[entry->request];
-    return run->histories[entry->taken_by].timed && !request->mistimed;
+    return entry->decided_in != NONE && run->histories[entry->decided_in].timed &&
+           !run->requests[entry->request].mistimed;
 }
 
 /* Whether a younger one of the item was decided before one of the older ones. Adds it to these. */

@@ -21,6 +21,7 @@ uint32_t entries_add(struct run *run, const char *id)
                                                       .accepted_by = NONE,
                                                       .taken_by = NONE,
                                                       .decided_by = NONE,
+                                                      .decided_in = NONE,
                                                       .item = NONE,
                                                       .taken_ns = NOT_STAMPED,
                                                       .decided_ns = NOT_STAMPED,

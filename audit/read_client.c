@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TIME_MS_MAX INT64_C(4000000000000) /* the year 2096 */
+
 /* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
  * and replayed, about idempotency keys, are optional too. So is buyer: what a buyer asks for once, in
  * however many attempts. So is sale: the id of a sale that was accepted into a queue. */
@@ -157,12 +159,16 @@ static void read_answer(struct run *run, const struct table *table, struct reque
 static void read_outcome(struct run *run, const struct table *table)
 {
     struct entry told = {.told_unit = NOT_KNOWN, .told_left = NOT_KNOWN};
-    int64_t code = 0;
+    int64_t code = 0, start_ms = 0, elapsed_ms = 0;
     const char *sale = client_field(table, COLUMN_sale);
     if (sale[0] == '\0' || !text_int(client_field(table, COLUMN_responseCode), &code) || code < 0 ||
         code > 999 || code == 202)
         return;
     told.told_code = (int16_t)code;
+    if (text_int(client_field(table, COLUMN_timeStamp), &start_ms) &&
+        text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) && start_ms >= 0 &&
+        start_ms < TIME_MS_MAX && elapsed_ms >= 0 && elapsed_ms <= UINT32_MAX)
+        told.told_ms = start_ms + elapsed_ms;
     if (!text_int(client_field(table, COLUMN_unit), &told.told_unit))
         told.told_unit = NOT_KNOWN;
     if (!text_int(client_field(table, COLUMN_left), &told.told_left))
@@ -177,6 +183,7 @@ static void read_outcome(struct run *run, const struct table *table)
     entry->told_code = told.told_code;
     entry->told_unit = told.told_unit;
     entry->told_left = told.told_left;
+    entry->told_ms = told.told_ms;
 }
 
 static void read_sample(struct source *source, struct table *table)
@@ -202,9 +209,8 @@ static void read_sample(struct source *source, struct table *table)
         return;
     }
     if (!text_int(client_field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
-        start_ms > INT64_C(4000000000000) || /* the year 2096 */
-        !text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) || elapsed_ms < 0 ||
-        elapsed_ms > UINT32_MAX) {
+        start_ms > TIME_MS_MAX || !text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) ||
+        elapsed_ms < 0 || elapsed_ms > UINT32_MAX) {
         complain(source, line, "timeStamp and elapsed must be whole milliseconds");
         return;
     }

@@ -127,6 +127,7 @@ void queue_decide(struct reader *reader, const struct record *record, enum outco
         entry->code = (int16_t)code;
         entry->decided_ns = record->t_ns;
         entry->decided_by = (uint32_t)reader->history->instance;
+        entry->decided_in = reader->index;
         if (entry->taken_by == reader->index)
             entry->taken_ns = entry->latest_ns;
     } else {

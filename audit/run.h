@@ -232,6 +232,7 @@ struct entry {
     uint32_t accepted_by; /* an instance that told its id; NONE */
     uint32_t taken_by;    /* the history with the `taken` that was read last; NONE */
     uint32_t decided_by;  /* the instance of its first outcome; NONE */
+    uint32_t decided_in;  /* the history of that outcome; NONE */
     uint32_t item;        /* NONE if run.json does not name it */
     unsigned decisions;   /* how many outcomes are recorded */
     int64_t latest_ns;    /* of that `taken` */
@@ -239,6 +240,7 @@ struct entry {
     int64_t decided_ns;   /* it was decided by then; NOT_STAMPED */
     int64_t told_unit;    /* by the client; NOT_KNOWN */
     int64_t told_left;
+    int64_t told_ms;       /* when that answer came */
     int16_t code;          /* of its first outcome */
     int16_t told_code;     /* by the client: the latest answer to a GET of its id; 0 */
     bool accepted;         /* a 202 was recorded; set by entries_settle */

@@ -43,6 +43,23 @@ static double rounded_ms(int64_t from_ns, int64_t to_ns)
     return round((double)(to_ns - from_ns) / 1e3) / 1e3;
 }
 
+/* The outcome of the sale in a queue, if its buyer has asked for it; NULL. */
+static const struct entry *fetched_by(const struct run *run, const struct request *request)
+{
+    if (!request->client_queued || request->entry == NONE ||
+        run->entries[request->entry].told_code == 0)
+        return NULL;
+    return &run->entries[request->entry];
+}
+
+/* How long the buyer waited, up to the outcome. */
+static int64_t waited_ms(const struct run *run, const struct request *request)
+{
+    const struct entry *entry = fetched_by(run, request);
+    return entry != NULL && entry->told_ms >= request->start_ms ? entry->told_ms - request->start_ms
+                                                                : request->elapsed_ms;
+}
+
 static void measure_client(const struct run *run, struct verdict *verdict, double *values)
 {
     size_t count = 0;
@@ -56,7 +73,7 @@ static void measure_client(const struct run *run, struct verdict *verdict, doubl
             first_ms = request->start_ms;
         if (count == 0 || request->start_ms > last_ms)
             last_ms = request->start_ms;
-        values[count++] = (double)request->elapsed_ms;
+        values[count++] = (double)waited_ms(run, request);
     }
     verdict->start_spread_ms = last_ms - first_ms;
     verdict->latency_ms = spread_of(values, count);
@@ -259,10 +276,8 @@ static void add_counts(cJSON *json, const struct counts *counts)
 /* The last answer: of a sale in a queue the outcome, if its buyer has asked for it. */
 static int16_t verdict_code_of(const struct run *run, const struct request *request)
 {
-    return request->client_queued && request->entry != NONE &&
-                   run->entries[request->entry].told_code != 0
-               ? run->entries[request->entry].told_code
-               : request->client_code;
+    const struct entry *entry = fetched_by(run, request);
+    return entry != NULL ? entry->told_code : request->client_code;
 }
 
 static void add_groups(cJSON *json, const struct run *run)

@@ -90,20 +90,21 @@ redis_commands() {
 REDIS_STOCK_LUA="local s = redis.pcall('GET', KEYS[1]) if type(s) == 'table' then s = redis.pcall('HGET', KEYS[1], \
 'stock') end return type(s) == 'string' and s or ''"
 
-# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go.
+# redis_state KEYS ITEM...: {"stock":{...},"locks":{...},"queues":{...}}, in one go.
 redis_state() {
-    local keys=$1 item stock lock
+    local keys=$1 item stock lock queue
     shift
     for item; do
-        stock="inventory:{$item}" lock="lock:{$item}"
-        [[ $keys != article ]] || stock=inventory lock=redisLock
-        printf 'EVAL "%s" 1 %s\nTYPE %s\nPTTL %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$lock"
+        stock="inventory:{$item}" lock="lock:{$item}" queue="inventory:{$item}:queue"
+        [[ $keys != article ]] || stock=inventory lock=redisLock queue='{inventory}:queue'
+        printf 'EVAL "%s" 1 %s\nTYPE %s\nPTTL %s\nXLEN %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$lock" "$queue"
     done | redis_ask |
         jq --null-input --raw-input --compact-output '[inputs] as $line
             | [$ARGS.positional | to_entries[]
-               | {item: .value, stock: $line[3 * .key], type: $line[3 * .key + 1],
-                  pttl: $line[3 * .key + 2]}]
+               | {item: .value, stock: $line[4 * .key], type: $line[4 * .key + 1],
+                  pttl: $line[4 * .key + 2], queue: $line[4 * .key + 3]}]
             | {stock: map({(.item): (.stock | tonumber? // null)}) | add,
+               queues: map({(.item): (.queue | tonumber? // null)}) | add,
                locks: map({(.item): {type: .type, pttl_ms: (.pttl | tonumber)}}) | add}' \
             --args "$@"
 }
