@@ -14,8 +14,8 @@
 #define TIME_MS_MAX INT64_C(4000000000000) /* the year 2096 */
 
 /* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
- * and replayed, about idempotency keys, are optional too. So is buyer: what a buyer asks for once, in
- * however many attempts. So is sale: the id of a sale that was accepted into a queue. */
+ * and replayed, about idempotency keys, are optional too. So is buyer: what a buyer asks for once,
+ * in however many attempts. So is sale: the id of a sale that was accepted into a queue. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
