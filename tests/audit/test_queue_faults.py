@@ -76,7 +76,7 @@ def test_what_is_left_in_a_queue_is_found():
                 r"item-\d: 1 accepted sales are still in its queue after the run; 0 of them", False)
 
 
-def sold_twice(keys):
+def sold_twice(keys, **asked):
     def twice(world):
         """The first worker was slow, or died before it acknowledged the sale."""
         sale = last_of(world, sold=True)
@@ -84,7 +84,7 @@ def sold_twice(keys):
             return None
         sale.work_off("b" if sale.worker == "a" else "a", end_of(world))
         return sort(world)
-    return lambda seed: twice(queued(seed, keys=keys))
+    return lambda seed: twice(queued(seed, keys=keys, **asked))
 
 
 def refused_after_its_sale(world):
@@ -107,6 +107,11 @@ def refused_twice(world):
 def test_one_request_that_is_sold_to_twice_is_found(keys):
     check_found(sold_twice(keys), "oversold", r"accepted sales that were sold more than once: 1; first: request \w+ for item-\d got "
                 r"unit \d+ of instance [ab] and unit \d+ of instance [ab]", False)
+
+
+@pytest.mark.parametrize("write", ["decr", "set"])
+def test_that_is_expected_of_a_shop_that_acknowledges_in_a_step_of_its_own(write):
+    check_found(sold_twice(False, write=write), "oversold", r"accepted sales that were sold more than once: 1", True)
 
 
 @pytest.mark.parametrize("fault", [refused_after_its_sale, refused_twice], ids=lambda fault: fault.__name__)
