@@ -103,8 +103,6 @@ void entries_settle(struct run *run)
         entry->accepted |= request->queued || request->client_queued;
         if (entry->request == i)
             entry->item = request->item;
-        else if (request->outcome == OUTCOME_NONE && request->queued)
-            request->outcome = OUTCOME_ACCEPTED;
     }
     for (size_t i = 0; i < run->entry_count; i++) {
         const struct entry *entry = &run->entries[i];

@@ -135,7 +135,6 @@ enum outcome {
     OUTCOME_UNKNOWN,
     OUTCOME_CLIENT_ONLY, /* no instance recorded its end; the client got a 200 */
     OUTCOME_REJECTED,    /* no instance accepted it; the client got a 4xx or 5xx */
-    OUTCOME_ACCEPTED,    /* it repeats the key of another request, which is in the queue */
 };
 
 enum reason { /* of a refusal: those that a check needs */
