@@ -291,10 +291,8 @@ static void check_places(struct run *run, const int64_t *unfinished)
     size_t count = 0;
     for (size_t i = 0; i < run->entry_count; i++) {
         const struct entry *entry = &run->entries[i];
-        if (entry->item != NONE && entries_is_placed(&entry->place) && entry->taken)
-            list[count++] = entry;
-        else if (entry->item != NONE && entries_is_placed(&entry->place) &&
-                 entries_is_unfinished(run, entry))
+        if (entry->item != NONE && entries_is_placed(&entry->place) &&
+            (entry->taken || entries_is_unfinished(run, entry)))
             list[count++] = entry;
     }
     qsort(list, count, sizeof *list, queue_by_item_place);

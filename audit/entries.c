@@ -122,6 +122,8 @@ static bool entries_may_be_decided(const struct run *run, const struct entry *en
 
 bool entries_is_unfinished(const struct run *run, const struct entry *entry)
 {
-    return entry->accepted && entry->decisions == 0 && !entries_is_told(entry) &&
+    const bool sold =
+        entry->request != NONE && run->requests[entry->request].outcome == OUTCOME_SOLD;
+    return entry->accepted && entry->decisions == 0 && !sold && !entries_is_told(entry) &&
            !entries_may_be_decided(run, entry);
 }

@@ -103,8 +103,8 @@ void about_queue(struct reader *reader, struct record *record);
 /* Whether the line is of the instance that works the request off. */
 bool is_worker_line(const struct reader *reader, const struct record *record,
                     const struct request *request);
-/* The line has an outcome of a request that was taken. */
-void queue_decide(struct reader *reader, const struct record *record, enum outcome outcome,
+/* The line has an outcome of a queued sale. False: it was not taken, which is reported. */
+bool queue_decide(struct reader *reader, const struct record *record, enum outcome outcome,
                   int64_t code);
 
 #endif

@@ -426,7 +426,7 @@ static void about_request(struct reader *reader, struct record *record)
                  (long long)code);
     request->kept = kept;
     follow_quantity(reader, record, request);
-    if (request->taken && cJSON_HasObjectItem(record->json, "entry")) {
+    if (cJSON_HasObjectItem(record->json, "entry")) {
         request->reason = reason_of(reason);
         queue_decide(reader, record, OUTCOME_REFUSED, code);
         return;

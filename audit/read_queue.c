@@ -117,11 +117,18 @@ bool is_worker_line(const struct reader *reader, const struct record *record,
            cJSON_HasObjectItem(record->json, "entry");
 }
 
-void queue_decide(struct reader *reader, const struct record *record, enum outcome outcome,
+bool queue_decide(struct reader *reader, const struct record *record, enum outcome outcome,
                   int64_t code)
 {
     struct run *run = reader->run;
     struct request *request = &run->requests[record->request];
+    if (!request->taken) {
+        complain(&reader->source, record->line,
+                 "%s of request %.60s, which was not taken out of a queue; its taken must come "
+                 "first",
+                 events[record->event].name, run_request_id(run, record->request));
+        return false;
+    }
     struct entry *entry = &run->entries[request->entry];
     if (entry->decisions++ == 0) {
         entry->code = (int16_t)code;
@@ -134,8 +141,9 @@ void queue_decide(struct reader *reader, const struct record *record, enum outco
         entry->sold_and_refused |= entry->code != code;
     }
     if (request->outcome == OUTCOME_SOLD)
-        return; /* of several outcomes a sale counts */
+        return true; /* of several outcomes a sale counts */
     request->outcome = outcome;
     request->outcome_ns = record->t_ns;
     request->code = (int16_t)code;
+    return true;
 }

@@ -316,3 +316,13 @@ def test_units_show_the_order_even_if_times_do_not():
                 sample.update(unit=sale.write["unit"], left=sale.write["stock_after"])
         return world
     check_found(make, "overtaken", r"worked off before an older one", False)
+
+
+def test_what_is_decided_was_taken():
+    """Otherwise the records contradict each other, and nobody is accused."""
+    def make(seed):
+        world = queued(seed)
+        sale = world.random.choice(world.queue)
+        world.remove(sale.taken)
+        return world
+    check_found(make, "inconclusive", r"(write|refused) of request \w+, which was not taken out of a queue", False)
