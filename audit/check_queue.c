@@ -107,6 +107,33 @@ static void check_outcomes(struct run *run)
 
 /* ---- What the buyer was told ----------------------------------------------------------------- */
 
+/* Whether a sale of the entry is what the client was told. */
+static bool is_told_sale(const struct run *run, const struct entry *entry)
+{
+    for (size_t i = run->requests[entry->request].section; i != NONE; i = run->sections[i].next) {
+        const struct section *section = &run->sections[i];
+        if (section->sold && section->unit == entry->told_unit &&
+            section->stock_after == entry->told_left)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the refusals of the entry have read another stock than the client was told. */
+static bool is_other_stock(const struct run *run, const struct entry *entry)
+{
+    bool other = false;
+    for (size_t i = run->requests[entry->request].section; i != NONE; i = run->sections[i].next) {
+        const struct section *section = &run->sections[i];
+        if (section->sold || section->stock_before == NOT_KNOWN)
+            continue;
+        if (section->stock_before == entry->told_left)
+            return false;
+        other = entry->told_left != NOT_KNOWN;
+    }
+    return other;
+}
+
 /* Whether the outcome that the client was told is none of the recorded ones. */
 static bool is_told_otherwise(const struct run *run, const struct entry *entry)
 {
@@ -114,18 +141,9 @@ static bool is_told_otherwise(const struct run *run, const struct entry *entry)
         return true;
     if (!entries_is_told(entry) || entry->decisions == 0 || entry->request == NONE)
         return false;
-    bool refused = entry->decisions > 1 || entry->code == 409;
-    for (size_t i = run->requests[entry->request].section; i != NONE; i = run->sections[i].next) {
-        const struct section *section = &run->sections[i];
-        if (section->sold && entry->told_code == 200 && section->unit == entry->told_unit &&
-            section->stock_after == entry->told_left)
-            return false;
-        if (!section->sold && refused && entry->told_code == 409 &&
-            (section->stock_before == NOT_KNOWN || entry->told_left == NOT_KNOWN ||
-             section->stock_before == entry->told_left))
-            return false;
-    }
-    return true;
+    if (entry->told_code == 200)
+        return !is_told_sale(run, entry);
+    return (entry->code != 409 && entry->decisions == 1) || is_other_stock(run, entry);
 }
 
 static void check_told(struct run *run)

@@ -173,7 +173,8 @@ static void read_outcome(struct run *run, const struct table *table)
         told.told_unit = NOT_KNOWN;
     if (!text_int(client_field(table, COLUMN_left), &told.told_left))
         told.told_left = NOT_KNOWN;
-    struct entry *entry = &run->entries[entries_add(run, sale)];
+    const uint32_t number = entries_add(run, sale); /* this may move the entries */
+    struct entry *entry = &run->entries[number];
     if (entries_is_told(entry) && entries_is_told(&told))
         entry->told_twice |= entry->told_code != told.told_code ||
                              entry->told_unit != told.told_unit ||

@@ -176,6 +176,18 @@ def told(**fields):
     return otherwise
 
 
+def told_another_stock(seed):
+    world = queued(seed)
+    refused = [sale for sale in world.queue if sale.read and sale.refused]
+    if not refused:
+        return None
+    sale = world.random.choice(refused)
+    for sample in [sample for sample in sale.asks if sample["responseCode"] != 202]:
+        world.samples.remove(sample)
+    sale.ask(end_of(world) + MS, 409, "", sale.read["stock_before"] + 1)
+    return world
+
+
 def told_in_two_ways(seed):
     """Nobody recorded the outcome, and its buyer was told two."""
     world = queued(seed)
@@ -187,8 +199,8 @@ def told_in_two_ways(seed):
     return world
 
 
-@pytest.mark.parametrize("make", [told(unit=1, left=1), told(code=409, unit="", left=0), told_in_two_ways],
-                         ids=["another_unit", "sold_out", "two_ways"])
+@pytest.mark.parametrize("make", [told(unit=1, left=1), told(code=409, unit="", left=0), told_another_stock, told_in_two_ways],
+                         ids=["another_unit", "sold_out", "another_stock", "two_ways"])
 def test_a_buyer_who_was_told_something_else_is_found(make):
     check_found(make, "oversold", r"accepted sales whose buyer was told another outcome than there is: 1", False)
 
