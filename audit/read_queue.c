@@ -94,6 +94,7 @@ static void queue_taken(struct reader *reader, struct record *record, struct req
     entry->request = record->request;
     entry->taken_by = reader->index;
     entry->latest_ns = record->t_ns;
+    entry->ended = false;
     add_take(reader, record, request->entry);
 }
 
@@ -122,23 +123,27 @@ bool queue_decide(struct reader *reader, const struct record *record, enum outco
 {
     struct run *run = reader->run;
     struct request *request = &run->requests[record->request];
-    if (!request->taken) {
+    struct entry *entry = request->taken ? &run->entries[request->entry] : NULL;
+    if (entry == NULL) {
         complain(&reader->source, record->line,
                  "%s of request %.60s, which was not taken out of a queue; its taken must come "
                  "first",
                  events[record->event].name, run_request_id(run, record->request));
         return false;
     }
-    struct entry *entry = &run->entries[request->entry];
+    if (entry->taken_by != reader->index || entry->ended) {
+        complain(&reader->source, record->line,
+                 "request %.60s ends a second time, with %s; each end must have its own taken",
+                 run_request_id(run, record->request), events[record->event].name);
+        return true;
+    }
+    entry->ended = true;
     if (entry->decisions++ == 0) {
         entry->code = (int16_t)code;
         entry->decided_ns = record->t_ns;
         entry->decided_by = (uint32_t)reader->history->instance;
         entry->decided_in = reader->index;
-        if (entry->taken_by == reader->index)
-            entry->taken_ns = entry->latest_ns;
-    } else {
-        entry->sold_and_refused |= entry->code != code;
+        entry->taken_ns = entry->latest_ns;
     }
     if (request->outcome == OUTCOME_SOLD)
         return true; /* of several outcomes a sale counts */

@@ -239,14 +239,14 @@ struct entry {
     int64_t decided_ns;   /* it was decided by then; NOT_STAMPED */
     int64_t told_unit;    /* by the client; NOT_KNOWN */
     int64_t told_left;
-    int64_t told_ms;       /* when that answer came */
-    int16_t code;          /* of its first outcome */
-    int16_t told_code;     /* by the client: the latest answer to a GET of its id; 0 */
-    bool accepted;         /* a 202 was recorded; set by entries_settle */
-    bool taken;            /* an instance worked at it */
-    bool may_be_lost;      /* by one that was killed; set by entries_settle */
-    bool sold_and_refused; /* it has outcomes that differ */
-    bool told_twice;       /* the client was told outcomes that differ */
+    int64_t told_ms;   /* when that answer came */
+    int16_t code;      /* of its first outcome */
+    int16_t told_code; /* by the client: the latest answer to a GET of its id; 0 */
+    bool accepted;     /* a 202 was recorded; set by entries_settle */
+    bool taken;        /* an instance worked at it */
+    bool ended;        /* that `taken` has its end */
+    bool may_be_lost;  /* by one that was killed; set by entries_settle */
+    bool told_twice;   /* the client was told outcomes that differ */
 };
 
 /* An instance began to work at an entry. */

@@ -338,3 +338,16 @@ def test_what_is_decided_was_taken():
         world.remove(sale.taken)
         return world
     check_found(make, "inconclusive", r"(write|refused) of request \w+, which was not taken out of a queue", False)
+
+
+def test_an_end_that_is_there_twice_accuses_nobody():
+    """Each attempt begins with its taken, so a line was written twice."""
+    def make(seed):
+        world = queued(seed)
+        refused = [sale for sale in world.queue if sale.refused]
+        if not refused:
+            return None
+        line = world.random.choice(refused).refused
+        world.events[line["instance"]].append({**line, "t_ns": line["t_ns"] + 1})
+        return sort(world)
+    check_found(make, "inconclusive", r"request \w+ ends a second time, with refused; each end must have its own taken", False)
