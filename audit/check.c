@@ -8,6 +8,7 @@ void check_all(struct run *run)
     check_conservation(run);
     check_distinct(run);
     check_keys(run);
+    check_queue(run);
     check_exclusion(run);
     check_fencing(run);
     check_order(run);
@@ -24,6 +25,8 @@ bool is_unknown(const struct run *run, const struct request *request)
         return true;
     if (request->outcome != OUTCOME_NONE)
         return false;
+    if (request->queued || request->taken) /* any instance may have decided it */
+        return !run->all_told;
     if (!request->accepted) /* a killed process may not have written its line */
         return request->transport_error && !run->all_told;
     return !run->histories[request->history].ended;

@@ -15,6 +15,7 @@ void check_clocks(struct run *run);       /* all times come from one clock */
 void check_conservation(struct run *run); /* sold + left == initial, left >= 0 */
 void check_distinct(struct run *run);     /* each unit is sold once */
 void check_keys(struct run *run);         /* one sale under each idempotency key */
+void check_queue(struct run *run);        /* one outcome of each accepted sale, in order */
 void check_exclusion(struct run *run);    /* no two sections of a lock overlap */
 void check_fencing(struct run *run);      /* tokens grow; no write with an older one */
 void check_order(struct run *run);        /* first come, first served; only counted */

@@ -42,10 +42,16 @@ static void complete_check_sections(struct run *run)
                      run_request_id(run, held->request));
 }
 
-/* No instance recorded its end. */
-static bool is_open_ended(const struct request *request)
+/* No instance recorded its end, and none can have died before it did. A sale in a queue may be any
+ * instance's; if its buyer was told no outcome either, check_queue reports it. */
+static bool is_endless(const struct run *run, const struct request *request)
 {
-    return request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_CLIENT_ONLY;
+    if (!request->accepted)
+        return false;
+    if (request->queued)
+        return request->outcome == OUTCOME_CLIENT_ONLY && run->all_told;
+    return (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_CLIENT_ONLY) &&
+           run->histories[request->history].ended;
 }
 
 static void complete_check_requests(struct run *run)
@@ -54,8 +60,7 @@ static void complete_check_requests(struct run *run)
     long long endless = 0;
     for (size_t i = 0; i < run->request_count; i++) {
         const struct request *request = &run->requests[i];
-        if (request->accepted && is_open_ended(request) && run->histories[request->history].ended &&
-            endless++ == 0)
+        if (is_endless(run, request) && endless++ == 0)
             example = request;
     }
     if (endless > 0)

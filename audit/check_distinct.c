@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 /* The units of a sale, as places on a shelf. */
-struct place {
+struct spot {
     uint8_t segments; /* over which the stock lies */
     uint8_t segment;
     int64_t first;
@@ -28,20 +28,20 @@ struct place {
 
 /* The segment follows from the unit: the buyer was told only that. Of a sale that only the client's
  * record shows, only the unit is known if the others may be in another segment. */
-static struct place place_of(const struct sale *sale)
+static struct spot spot_of(const struct sale *sale)
 {
     const int64_t segments = sale->segments;
     int64_t first = sale->unit - 1;
     int64_t rest = first % segments;
     if (rest < 0)
         rest += segments;
-    return (struct place){.segments = sale->segments,
-                          .segment = (uint8_t)(rest + 1),
-                          .first = (first - rest) / segments + 1,
-                          .count = segments > 1 && sale->section == NULL ? 1 : sale->quantity};
+    return (struct spot){.segments = sale->segments,
+                         .segment = (uint8_t)(rest + 1),
+                         .first = (first - rest) / segments + 1,
+                         .count = segments > 1 && sale->section == NULL ? 1 : sale->quantity};
 }
 
-static int64_t unit_at(const struct place *place, int64_t at)
+static int64_t unit_at(const struct spot *place, int64_t at)
 {
     return (at - 1) * place->segments + place->segment;
 }
@@ -80,7 +80,7 @@ struct edges {
 enum what { SALE, SHELF };
 
 /* If count < 0, this removes units from the shelf. */
-static void add_range(struct edges *edges, size_t item, const struct place *place, enum what what)
+static void add_range(struct edges *edges, size_t item, const struct spot *place, enum what what)
 {
     for (int step = 1; step >= -1 && place->count != 0; step -= 2) {
         edges->list = memory_grow(edges->list, edges->count, &edges->capacity, sizeof *edges->list);
@@ -155,7 +155,7 @@ static void add_shelves(const struct run *run, struct edges *edges)
             int64_t level = run_level(item->shelf, item->laid.segments, segment);
             if (differs && level > part)
                 part = level;
-            add_range(edges, i, &(struct place){item->laid.segments, segment, 1, part}, SHELF);
+            add_range(edges, i, &(struct spot){item->laid.segments, segment, 1, part}, SHELF);
         }
     }
 }
@@ -173,13 +173,13 @@ static void add_laid(const struct run *run, struct edges *edges, const struct re
         int64_t after = same ? part_of(run, laid[AFTER], units[AFTER], segment) : 0;
         if (falls || after > before)
             add_range(edges, restock->item,
-                      &(struct place){laid[BEFORE].segments, segment, before + 1, after - before},
+                      &(struct spot){laid[BEFORE].segments, segment, before + 1, after - before},
                       SHELF);
     }
     for (uint8_t segment = 1; !same && segment <= laid[AFTER].segments; segment++)
         add_range(edges, restock->item,
-                  &(struct place){laid[AFTER].segments, segment, 1,
-                                  part_of(run, laid[AFTER], units[AFTER], segment)},
+                  &(struct spot){laid[AFTER].segments, segment, 1,
+                                 part_of(run, laid[AFTER], units[AFTER], segment)},
                   SHELF);
 }
 
@@ -197,7 +197,7 @@ static void add_edges(const struct run *run, struct edges *edges, enum which whi
         const struct sale sale = run_sale(run, i);
         if (!is_proof(&sale) || !is_among(run, &sale, which))
             continue;
-        const struct place place = place_of(&sale);
+        const struct spot place = spot_of(&sale);
         add_range(edges, sale.item, &place, SALE);
     }
 }
@@ -279,7 +279,7 @@ static void count_resold(struct run *run)
 
 struct placed {
     struct sale sale;
-    struct place place;
+    struct spot place;
 };
 
 static bool is_same_shelf(const struct placed *one, const struct placed *two)
@@ -326,7 +326,7 @@ static struct first distinct_find_first(const struct run *run)
         if (!is_proof(&sale))
             continue;
         if (is_early(run, &sale))
-            sales[count++] = (struct placed){sale, place_of(&sale)};
+            sales[count++] = (struct placed){sale, spot_of(&sale)};
         if (sale.unit > 0 || (first.any_beyond && sale.t_ns >= first.beyond.t_ns))
             continue;
         first.any_beyond = true;

@@ -137,7 +137,8 @@ static struct told told_none(const struct run *run, const struct request *kept)
 {
     bool read = kept->section != NONE && !kept->accepted_twice;
     return (struct told){NOT_KNOWN, read ? run->sections[kept->section].stock_before : NOT_KNOWN,
-                         kept->quantity, kept->instance};
+                         kept->quantity,
+                         kept->taken ? run->entries[kept->entry].decided_by : kept->instance};
 }
 
 /* Whether the two answers differ. */

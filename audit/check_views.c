@@ -25,7 +25,7 @@ static bool is_inside(const struct run *run, const struct request *request)
 static const char *server_differs(const struct run *run, const struct request *request)
 {
     bool told = request->outcome != OUTCOME_NONE && request->outcome != OUTCOME_CLIENT_ONLY;
-    if (!told || is_inside(run, request))
+    if (!request->queued && !request->taken && (!told || is_inside(run, request)))
         return run->histories[request->history].ended
                    ? NULL /* check_complete reports it */
                    : "the instance's history does not tell how it ended";
@@ -36,6 +36,12 @@ static const char *server_differs(const struct run *run, const struct request *r
         return "the instance's history says that it asked for another item";
     if (request->asked_quantity != NOT_KNOWN && request->asked_quantity != request->quantity)
         return "the instance's history says that it asked for another quantity";
+    if (request->queued || request->client_queued)
+        return request->queued && request->client_queued
+                   ? NULL /* check_queue compares the outcome */
+                   : "the instance's history says that it answered something else";
+    if (request->taken) /* its instance refused it, or did not know; check_queue looks at that */
+        return NULL;
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
     if (run->replays_told && request->client_replayed != (request->outcome == OUTCOME_REPLAYED))
@@ -53,7 +59,7 @@ static const char *server_differs(const struct run *run, const struct request *r
 static bool is_misinformed(const struct run *run, const struct request *request)
 {
     if (request->outcome != OUTCOME_REFUSED || request->reason != REASON_SOLD_OUT ||
-        request->section == NONE)
+        request->section == NONE || request->taken)
         return false;
     const struct section *section = &run->sections[request->section];
     int64_t read = run_read_all(run, section);
@@ -112,7 +118,7 @@ static const char *numbers_differ(const struct run *run, const struct request *r
                    ? "the instance's history says that the stored answer has other numbers"
                    : NULL;
     }
-    if (request->outcome != OUTCOME_SOLD)
+    if (request->outcome != OUTCOME_SOLD || request->taken)
         return NULL;
     for (size_t i = request->section; i != NONE; i = run->sections[i].next) {
         const struct section *section = &run->sections[i];

@@ -40,6 +40,8 @@ static bool tells_the_end(const struct request *request, bool bought)
 {
     if (!request->sampled || request->transport_error)
         return false;
+    if (request->client_queued) /* it knows where to ask */
+        return true;
     bool refused = request->client_code >= 400 && request->client_code < 500 &&
                    !is_about_key(request) &&
                    (request->outcome == OUTCOME_REFUSED || request->outcome == OUTCOME_REPLAYED);

@@ -10,14 +10,16 @@
 
 /* In order of precedence: if several apply, the first one is the result. INCOMPLETE and
  * INCONCLUSIVE are two ranks of "inconclusive". INCOMPLETE: records of the instances or of Redis
- * are missing, or the machine stood still. Existing records prove OVERSOLD and OVERLAP even then.
- * DEADLOCK and UNDERSOLD say that something never happened, so they need all of those records.
- * INCONCLUSIVE: other evidence is missing, and only OK needs it. */
+ * are missing, or the machine stood still. Existing records prove OVERSOLD, OVERLAP and OVERTAKEN
+ * even then. DEADLOCK, UNFINISHED and UNDERSOLD say that something never happened, so they need all
+ * of those records. INCONCLUSIVE: other evidence is missing, and only OK needs it. */
 #define RESULTS(X)                                                                                 \
     X(OVERSOLD, "oversold")                                                                        \
     X(OVERLAP, "overlap")                                                                          \
+    X(OVERTAKEN, "overtaken")                                                                      \
     X(INCOMPLETE, "inconclusive")                                                                  \
     X(DEADLOCK, "deadlock")                                                                        \
+    X(UNFINISHED, "unfinished")                                                                    \
     X(UNDERSOLD, "undersold")                                                                      \
     X(INCONCLUSIVE, "inconclusive")                                                                \
     X(OK, "ok")

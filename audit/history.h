@@ -28,8 +28,9 @@
     X(replay, REQUEST)                                                                             \
     X(reacquire, REQUEST)                                                                          \
     X(abort, REQUEST)                                                                              \
-    X(accepted, REQUEST)                                                                           \
-    X(requeued, REQUEST)                                                                           \
+    X(accepted, QUEUE)                                                                             \
+    X(taken, QUEUE)                                                                                \
+    X(requeued, QUEUE)                                                                             \
     X(granted, HOLD)                                                                               \
     X(enter, HOLD)                                                                                 \
     X(read, HOLD)                                                                                  \
@@ -39,7 +40,7 @@
     X(lost, KEEPER)                                                                                \
     X(renew, KEEPER)
 
-enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_HOLD, ABOUT_KEEPER };
+enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_QUEUE, ABOUT_HOLD, ABOUT_KEEPER };
 
 enum event {
 #define X(name, about) EVENT_##name,
@@ -99,5 +100,14 @@ const struct intent *about_restock(struct reader *reader, struct record *record)
 bool read_layouts(struct reader *reader, struct record *record, struct restock *restock);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);
+
+/* Sales in a queue, see read_queue.c. */
+void about_queue(struct reader *reader, struct record *record);
+/* Whether the line is of the instance that works the request off. */
+bool is_worker_line(const struct reader *reader, const struct record *record,
+                    const struct request *request);
+/* The line has an outcome of a queued sale. False: it was not taken, which is reported. */
+bool queue_decide(struct reader *reader, const struct record *record, enum outcome outcome,
+                  int64_t code);
 
 #endif

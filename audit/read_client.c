@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TIME_MS_MAX INT64_C(4000000000000) /* the year 2096 */
+
 /* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
- * and replayed, about idempotency keys, are optional too, and so is buyer: what a buyer asks for
- * once, in however many attempts. */
+ * and replayed, about idempotency keys, are optional too. So is buyer: what a buyer asks for once,
+ * in however many attempts. So is sale: the id of a sale that was accepted into a queue. */
 #define COLUMNS(X)                                                                                 \
     X(timeStamp)                                                                                   \
     X(elapsed)                                                                                     \
@@ -28,7 +30,8 @@
     X(URL)                                                                                         \
     X(key)                                                                                         \
     X(replayed)                                                                                    \
-    X(buyer)
+    X(buyer)                                                                                       \
+    X(sale)
 
 enum column {
 #define X(name) COLUMN_##name,
@@ -146,6 +149,42 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     if (buyer[0] != '\0')
         request->buyer = names_add(&run->buyers, buyer);
     request->client_instance = run_instance(run, client_field(table, COLUMN_instance));
+    request->client_queued = code == 202;
+    const char *sale = client_field(table, COLUMN_sale);
+    if (request->client_queued && sale[0] != '\0')
+        request->entry = entries_add(run, sale);
+}
+
+/* The answer to a GET of an accepted sale's id. A 202 tells no outcome. */
+static void read_outcome(struct run *run, const struct table *table)
+{
+    struct entry told = {.told_unit = NOT_KNOWN, .told_left = NOT_KNOWN};
+    int64_t code = 0, start_ms = 0, elapsed_ms = 0;
+    const char *sale = client_field(table, COLUMN_sale);
+    if (sale[0] == '\0' || !text_int(client_field(table, COLUMN_responseCode), &code) || code < 0 ||
+        code > 999 || code == 202)
+        return;
+    told.told_code = (int16_t)code;
+    if (text_int(client_field(table, COLUMN_timeStamp), &start_ms) &&
+        text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) && start_ms >= 0 &&
+        start_ms < TIME_MS_MAX && elapsed_ms >= 0 && elapsed_ms <= UINT32_MAX)
+        told.told_ms = start_ms + elapsed_ms;
+    if (!text_int(client_field(table, COLUMN_unit), &told.told_unit))
+        told.told_unit = NOT_KNOWN;
+    if (!text_int(client_field(table, COLUMN_left), &told.told_left))
+        told.told_left = NOT_KNOWN;
+    const uint32_t number = entries_add(run, sale); /* this may move the entries */
+    struct entry *entry = &run->entries[number];
+    if (entries_is_told(entry) && entries_is_told(&told))
+        entry->told_twice |= entry->told_code != told.told_code ||
+                             entry->told_unit != told.told_unit ||
+                             entry->told_left != told.told_left;
+    if (entries_is_told(entry))
+        return;
+    entry->told_code = told.told_code;
+    entry->told_unit = told.told_unit;
+    entry->told_left = told.told_left;
+    entry->told_ms = told.told_ms;
 }
 
 static void read_sample(struct source *source, struct table *table)
@@ -159,16 +198,20 @@ static void read_sample(struct source *source, struct table *table)
                                          : "it must have as many fields as the head line");
         return;
     }
-    if (strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)
+    const bool asks = strcmp(client_field(table, COLUMN_label), "GET outcome") == 0;
+    if (!asks && strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)
         return;
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         if (table->place[column] != NONE)
             text_clean(table->csv.fields[table->place[column]]);
     }
+    if (asks) {
+        read_outcome(source->run, table);
+        return;
+    }
     if (!text_int(client_field(table, COLUMN_timeStamp), &start_ms) || start_ms < 0 ||
-        start_ms > INT64_C(4000000000000) || /* the year 2096 */
-        !text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) || elapsed_ms < 0 ||
-        elapsed_ms > UINT32_MAX) {
+        start_ms > TIME_MS_MAX || !text_int(client_field(table, COLUMN_elapsed), &elapsed_ms) ||
+        elapsed_ms < 0 || elapsed_ms > UINT32_MAX) {
         complain(source, line, "timeStamp and elapsed must be whole milliseconds");
         return;
     }

@@ -221,6 +221,7 @@ static void history_take_key(struct reader *reader, struct record *record, struc
 static void history_invoke(struct reader *reader, struct record *record, struct request *request)
 {
     const char *item = NULL;
+    const int64_t quantity = request->quantity;
     request->history = reader->index;
     request->instance = (uint8_t)reader->history->instance;
     request->invoke_ns = record->t_ns;
@@ -239,6 +240,12 @@ static void history_invoke(struct reader *reader, struct record *record, struct 
         return;
     }
     request->reads = request->quantity == 0;
+    if (request->taken &&
+        (request->quantity != quantity || request->item != run_item(reader->run, item)))
+        complain(&reader->source, record->line,
+                 "request %.60s asked for another item or quantity than an instance took for it; "
+                 "they must be the same",
+                 run_request_id(reader->run, record->request));
     request->item = run_item(reader->run, item);
     history_take_key(reader, record, request, key);
 }
@@ -406,8 +413,6 @@ static void about_request(struct reader *reader, struct record *record)
         read_again(reader, record);
         return;
     }
-    if (record->event == EVENT_accepted || record->event == EVENT_requeued)
-        return; /* its outcome comes later */
     if (record->event == EVENT_replay) {
         history_replay(reader, record, request);
         return;
@@ -425,6 +430,15 @@ static void about_request(struct reader *reader, struct record *record)
                  (long long)code);
     request->kept = kept;
     follow_quantity(reader, record, request);
+    if (cJSON_HasObjectItem(record->json, "entry")) {
+        request->reason = reason_of(reason);
+        queue_decide(reader, record, OUTCOME_REFUSED, code);
+        return;
+    }
+    request->doubted = record->event == EVENT_unknown;
+    request->denied = record->event != EVENT_unknown;
+    if (request->doubted && request->taken && request->outcome != OUTCOME_NONE)
+        return; /* it was accepted, and its outcome is known */
     set_outcome(reader, record,
                 record->event == EVENT_refused ? OUTCOME_REFUSED
                 : record->event == EVENT_fail  ? OUTCOME_FAILED
@@ -511,7 +525,7 @@ static void follow_time(struct reader *reader, const struct record *record)
 }
 
 /* Every line of a request must name its item and run.json's rung, if it names any. */
-static void follow_item(struct reader *reader, struct record *record, const struct request *request)
+static void follow_item(struct reader *reader, struct record *record, struct request *request)
 {
     const char *item = NULL;
     if (!json_text(record->json, "item", JSON_OPTIONAL, &item, record->error))
@@ -523,6 +537,8 @@ static void follow_item(struct reader *reader, struct record *record, const stru
         complain(&reader->source, record->line,
                  "recorded with rung \"%.60s\"; it must be run.json's \"%.60s\"", rung,
                  reader->run->spec.rung);
+    if (item != NULL && !request->accepted && request->item == NONE)
+        request->item = run_item(reader->run, item); /* its `invoke` is in a file to be read */
     if (item != NULL && run_item(reader->run, item) != request->item)
         complain(
             &reader->source, record->line,
@@ -536,7 +552,7 @@ static bool find_request(struct reader *reader, struct record *record)
     enum about about = events[record->event].about;
     const char *id = NULL;
     record->request = NONE;
-    if (about != ABOUT_REQUEST && about != ABOUT_HOLD)
+    if (about == ABOUT_FILE || about == ABOUT_KEEPER)
         return true;
     if (!json_text(record->json, "request", JSON_REQUIRED, &id, record->error))
         return false;
@@ -547,7 +563,8 @@ static bool find_request(struct reader *reader, struct record *record)
         return false;
     }
     struct request *request = &run->requests[record->request];
-    if (record->event != EVENT_invoke && !request->accepted) {
+    const bool works = record->event != EVENT_invoke && is_worker_line(reader, record, request);
+    if (record->event != EVENT_invoke && !request->accepted && !works) {
         snprintf(record->error, sizeof record->error,
                  "%s of request %.60s, which was not accepted; its invoke must come first",
                  events[record->event].name, id);
@@ -555,8 +572,8 @@ static bool find_request(struct reader *reader, struct record *record)
     }
     if (record->event != EVENT_invoke)
         follow_item(reader, record, request);
-    if (request->last_ns == NOT_STAMPED || record->t_ns > request->last_ns)
-        request->last_ns = record->t_ns;
+    if (!works && (request->last_ns == NOT_STAMPED || record->t_ns > request->last_ns))
+        request->last_ns = record->t_ns; /* a worker goes on after the answer */
     if (request->first_ns == NOT_STAMPED || record->t_ns < request->first_ns)
         request->first_ns = record->t_ns;
     return true;
@@ -718,9 +735,9 @@ static void history_read_record(struct reader *reader, struct record *record)
         return;
     }
     if (reader->run->mark_count >= REQUESTS_MAX || reader->run->restock_count >= REQUESTS_MAX ||
-        reader->run->intent_count >= REQUESTS_MAX) {
+        reader->run->intent_count >= REQUESTS_MAX || reader->run->take_count >= REQUESTS_MAX) {
         complain(&reader->source, record->line,
-                 "more than %d marks or restocks; a run must have "
+                 "more than %d marks, restocks or takes; a run must have "
                  "fewer",
                  REQUESTS_MAX);
         return;
@@ -746,6 +763,9 @@ static void history_read_record(struct reader *reader, struct record *record)
         break;
     case ABOUT_REQUEST:
         about_request(reader, record);
+        break;
+    case ABOUT_QUEUE:
+        about_queue(reader, record);
         break;
     case ABOUT_HOLD:
         about_hold(reader, record);
@@ -799,16 +819,16 @@ static int is_history(const struct dirent *entry)
 }
 
 /* A file of the folder, before it is read. */
-struct entry {
+struct history_file {
     char *file;
     char instance[64]; /* from its first line; "" */
     int64_t t_ns;
     int64_t part;
 };
 
-static struct entry look_into(const struct run *run, char *file)
+static struct history_file look_into(const struct run *run, char *file)
 {
-    struct entry entry = {.file = file};
+    struct history_file entry = {.file = file};
     struct json_lines lines;
     char path[PATH_MAX_BYTES], ignored[JSON_ERROR_MAX];
     const char *instance = "";
@@ -827,8 +847,8 @@ static struct entry look_into(const struct run *run, char *file)
 /* Sorts an instance's files in the order in which they were written. */
 static int by_instance_time(const void *a, const void *b)
 {
-    const struct entry *one = a;
-    const struct entry *two = b;
+    const struct history_file *one = a;
+    const struct history_file *two = b;
     int order = strcmp(one->instance, two->instance);
     if (order == 0 && one->t_ns != two->t_ns)
         order = one->t_ns < two->t_ns ? -1 : 1;
@@ -906,7 +926,7 @@ void read_histories(struct run *run)
 {
     struct dirent **names = NULL;
     int count = scandir(run->folder, &names, is_history, alphasort);
-    struct entry *entries = memory_new(count > 0 ? (size_t)count : 0, sizeof *entries);
+    struct history_file *entries = memory_new(count > 0 ? (size_t)count : 0, sizeof *entries);
     int left_out = 0;
     for (int i = 0; i < count; i++)
         entries[i] = look_into(run, names[i]->d_name);
@@ -929,6 +949,7 @@ void read_histories(struct run *run)
     names_free(&run->processes);
     names_close(&run->request_ids);
     names_close(&run->keys);
+    names_close(&run->sale_ids);
     if (left_out > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "more than %d histories and restarts; a run must have fewer", HISTORIES_MAX);

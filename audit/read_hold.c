@@ -367,6 +367,9 @@ static bool read_sale(struct reader *reader, struct record *record, struct secti
     if (section->quantity > request->quantity)
         section->quantity = request->quantity; /* the smaller quantity is proven */
     section->sold = true;
+    if (strcmp(reader->run->spec.on_conflict, "queue") == 0 &&
+        queue_decide(reader, record, OUTCOME_SOLD, 200))
+        return true;
     set_outcome(reader, record, OUTCOME_SOLD);
     request->code = 200;
     return true;

@@ -40,14 +40,14 @@ static void take_item(struct run *run, struct request *request, uint32_t item)
         request->key = keys_add(run, item, keys_text(run, request->key));
 }
 
-/* Takes item and quantity from nginx's uri where sale.jtl has no URL, or a shorter one. */
+/* Takes item and quantity from nginx's uri where sale.jtl has no URL, or a shorter one. is_whole:
+ * the uri has a query. A log may leave it out. */
 static void nginx_take_wish(struct source *source, int64_t line, struct request *request,
-                            struct wish wish)
+                            struct wish wish, bool is_whole)
 {
     bool same_item = request->asked_item == NONE || wish.item == request->asked_item;
-    bool same_quantity = request->asked_quantity == NOT_KNOWN ||
-                         wish.quantity == request->asked_quantity ||
-                         (!wish.has_query && wish.item != NONE);
+    bool same_quantity = request->asked_quantity == NOT_KNOWN || !is_whole ||
+                         wish.quantity == request->asked_quantity;
     if (!same_item || !same_quantity)
         complain(source, line, "its uri asks for another %s than the URL in sale.jtl",
                  same_item ? "quantity" : "item");
@@ -103,7 +103,7 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
         complain(source, line, "request %.60s is there twice; an id must be used once", id);
     request->proxied = true;
     request->nginx_status = (int16_t)status;
-    nginx_take_wish(source, line, request, run_wish(source->run, uri));
+    nginx_take_wish(source, line, request, run_wish(source->run, uri), strchr(uri, '?') != NULL);
     request->sent = nginx_count_sends(statuses, bytes);
 }
 

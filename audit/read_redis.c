@@ -69,6 +69,7 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
     const cJSON *side_json = cJSON_GetObjectItemCaseSensitive(json, when);
     const cJSON *stocks = cJSON_GetObjectItemCaseSensitive(side_json, "stock");
     const cJSON *locks = cJSON_GetObjectItemCaseSensitive(side_json, "locks");
+    const cJSON *queues = cJSON_GetObjectItemCaseSensitive(side_json, "queues");
     for (size_t i = 0; i < run->item_count; i++) {
         struct item *item = &run->items[i];
         struct redis_side *side = &item->redis[moment];
@@ -77,6 +78,9 @@ static void read_side(struct source *source, const cJSON *json, enum moment mome
             complain(source, 0, "%s, stock: %s", when, error);
         else if (side->stock == NOT_KNOWN)
             redis_missing(source, when, "stock", item);
+        side->queued = NOT_KNOWN;
+        if (!json_int(queues, item->name, JSON_OPTIONAL, 0, JSON_EXACT_MAX, &side->queued, error))
+            complain(source, 0, "%s, queues: %s", when, error);
         const cJSON *lock = cJSON_GetObjectItemCaseSensitive(locks, item->name);
         if (is_lock_list(lock))
             read_locks(source, when, item, lock, side);

@@ -65,7 +65,8 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
             .stock = (int64_t)stock,
             .lock = NO_NAME,
             .laid = {.parts = NONE},
-            .redis = {{.stock = NOT_KNOWN}, {.stock = NOT_KNOWN}},
+            .redis = {{.stock = NOT_KNOWN, .queued = NOT_KNOWN},
+                      {.stock = NOT_KNOWN, .queued = NOT_KNOWN}},
         };
     }
     return true;
@@ -86,7 +87,7 @@ static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
     if (!cJSON_IsArray(list) || spec->expect == 0 || entry != NULL) {
         snprintf(error, JSON_ERROR_MAX,
                  "\"expect\" must be null or a list of results, of: ok, "
-                 "oversold, undersold, overlap, deadlock, inconclusive");
+                 "oversold, undersold, overlap, overtaken, unfinished, deadlock, inconclusive");
         return false;
     }
     spec->expect_given = true;

@@ -30,6 +30,8 @@ void run_free(struct run *run)
     free(run->items);
     free(run->requests);
     free(run->replays);
+    free(run->entries);
+    free(run->takes);
     free(run->sections);
     free(run->again_ns);
     free(run->shares);
@@ -44,6 +46,7 @@ void run_free(struct run *run)
     names_free(&run->request_ids);
     names_free(&run->keys);
     names_free(&run->buyers);
+    names_free(&run->sale_ids);
     names_free(&run->restock_ids);
     names_free(&run->holds);
     names_free(&run->processes);
@@ -77,6 +80,7 @@ uint32_t run_request(struct run *run, const char *id)
         .key = NONE,
         .replay = NONE,
         .buyer = NONE,
+        .entry = NONE,
     };
     return (uint32_t)run->request_count++;
 }
@@ -144,7 +148,6 @@ struct wish run_wish(const struct run *run, const char *url)
     wish.item = named ? run_item(run, name) : NONE;
     wish.elsewhere = named && wish.item == NONE;
     wish.quantity = quantity_of(to);
-    wish.has_query = strchr(to, '?') != NULL;
     return wish;
 }
 
@@ -294,6 +297,8 @@ static void find_span(struct run *run)
             run->sales_ns = first;
         if (!any || request->last_ns > run->end_ns)
             run->end_ns = request->last_ns;
+        if (request->taken && request->outcome_ns > run->end_ns)
+            run->end_ns = request->outcome_ns;
         any = true;
     }
 }
@@ -338,6 +343,7 @@ void run_settle(struct run *run)
     run->all_told = all_told(run, true);
     run->restocks_lost |= run->spec.restocked && lacks_a_sale(run);
     find_span(run);
+    entries_settle(run);
     sales_find(run);
     keys_settle(run);
     buyers_settle(run);

@@ -100,6 +100,7 @@ struct redis_side {
     int64_t lock_pttl_ms;     /* -1: it never expires */
     struct redis_lock *locks; /* by segment; NULL: there is one, as above */
     size_t lock_count;        /* 0: NULL */
+    int64_t queued;           /* entries in its queue; NOT_KNOWN if redis.json does not state it */
 };
 
 /* How the units of a stock lay over its segments. */
@@ -197,6 +198,7 @@ struct request {
     uint32_t key;     /* number of its idempotency key, which belongs to an item; NONE */
     uint32_t replay;  /* its index in run->replays; NONE */
     uint32_t buyer;   /* number of the buyer that its client names; NONE */
+    uint32_t entry;   /* of the accepted sale that it belongs to, in run->entries; NONE */
     int16_t code;
     uint8_t history;
     uint8_t instance;
@@ -218,6 +220,13 @@ struct request {
     bool elsewhere : 1; /* its URL names an item that is not on sale in this run */
     bool before : 1;    /* its stored answer was first given before the run; set by sales_find */
     bool mistimed : 1;  /* its times are no proof; set by check_clocks and the readers */
+
+    /* with --on-conflict queue */
+    bool queued : 1;        /* its instance answered 202 */
+    bool client_queued : 1; /* its client was told so */
+    bool doubted : 1;       /* whether it was accepted, its instance did not know */
+    bool denied : 1;        /* its instance answered that nothing was sold */
+    bool taken : 1;         /* an instance worked at it */
 };
 
 /* The stored answer that a request with OUTCOME_REPLAYED got. */
@@ -225,6 +234,44 @@ struct replay {
     int64_t unit; /* NOT_KNOWN if there is none */
     int64_t left;
     uint32_t answered_by; /* the instance that gave it first; NONE */
+};
+
+/* An entry's number in its item's queue, as 1767268800123-0. 0-0: not known. */
+struct place {
+    int64_t ms;
+    int64_t number;
+};
+
+/* A sale that was accepted into a queue. */
+struct entry {
+    struct place place;
+    uint32_t request;     /* whose acceptance made it; NONE */
+    uint32_t accepted_by; /* an instance that told its id; NONE */
+    uint32_t taken_by;    /* the history with the `taken` that was read last; NONE */
+    uint32_t decided_by;  /* the instance of its first outcome; NONE */
+    uint32_t decided_in;  /* the history of that outcome; NONE */
+    uint32_t item;        /* NONE if run.json does not name it */
+    unsigned decisions;   /* how many outcomes are recorded */
+    int64_t latest_ns;    /* of that `taken` */
+    int64_t taken_ns;     /* it was not decided before; NOT_STAMPED */
+    int64_t decided_ns;   /* it was decided by then; NOT_STAMPED */
+    int64_t told_unit;    /* by the client; NOT_KNOWN */
+    int64_t told_left;
+    int64_t told_ms;   /* when that answer came */
+    int16_t code;      /* of its first outcome */
+    int16_t told_code; /* by the client: the latest answer to a GET of its id; 0 */
+    bool accepted;     /* a 202 was recorded; set by entries_settle */
+    bool taken;        /* an instance worked at it */
+    bool ended;        /* that `taken` has its end */
+    bool may_be_lost;  /* by one that was killed; set by entries_settle */
+    bool told_twice;   /* the client was told outcomes that differ */
+};
+
+/* An instance began to work at an entry. */
+struct take {
+    int64_t t_ns;
+    uint32_t entry;
+    uint8_t history;
 };
 
 /* The stages of a hold, in their order. */
@@ -296,7 +343,7 @@ struct sale {
     uint8_t segments; /* of the stock: its next unit is unit + segments. 0: not known */
 };
 
-_Static_assert(sizeof(struct request) <= 128 && sizeof(struct section) <= 128,
+_Static_assert(sizeof(struct request) <= 136 && sizeof(struct section) <= 128,
                "a run has millions of them");
 
 enum mark_kind { MARK_RENEW, MARK_LOST, MARK_STALL };
@@ -373,6 +420,10 @@ struct counts {
     int64_t replayed;            /* stored answers that were sent again */
     int64_t before;              /* those of them that were first given before the run */
     int64_t attempts;            /* refusals after which the buyer asked again */
+    int64_t accepted;            /* sales that were accepted into a queue */
+    int64_t handed_over;         /* those of them that another instance worked off */
+    int64_t unfinished;          /* those of them without an outcome */
+    int64_t overtaken;           /* those that were decided after a younger one of their item */
     int64_t given_up;    /* those of rejected_early after which the buyer might have asked again */
     int64_t one_segment; /* those of rejected_early that found too few in their own segment */
     int64_t overlaps, max_parallel, order_inversions, token_refusals, rejected_early, stalls;
@@ -397,8 +448,13 @@ struct run {
     struct request *requests;
     size_t request_count, request_capacity;
     struct names request_ids;
-    struct names keys;   /* idempotency keys, each with the item's name */
-    struct names buyers; /* as the clients name them */
+    struct names keys;     /* idempotency keys, each with the item's name */
+    struct names buyers;   /* as the clients name them */
+    struct names sale_ids; /* of accepted sales; each has the number of its entry */
+    struct entry *entries;
+    size_t entry_count, entry_capacity;
+    struct take *takes;
+    size_t take_count, take_capacity;
     struct replay *replays;
     size_t replay_count, replay_capacity;
 
@@ -467,7 +523,6 @@ uint32_t run_item(const struct run *run, const char *name); /* NONE if it is not
 struct wish {
     uint32_t item;    /* NONE: not on sale, or the URL has another form */
     bool elsewhere;   /* it names an item that is not on sale in this run */
-    bool has_query;   /* nginx writes none into its log */
     int64_t quantity; /* NOT_KNOWN: the URL has another form, or no valid quantity */
 };
 struct wish run_wish(const struct run *run, const char *url);
@@ -514,6 +569,18 @@ struct sale run_sale(const struct run *run, size_t number);
 void keys_settle(struct run *run);
 /* Part of run_settle, after keys_settle: finds the attempts of buyers who asked again. */
 void buyers_settle(struct run *run);
+/* Part of run_settle, before sales_find: joins accepted sales with their requests. */
+void entries_settle(struct run *run);
+uint32_t entries_add(struct run *run, const char *id); /* its number, old or new */
+const char *entries_id(const struct run *run, size_t entry);
+/* Reads an entry's number. */
+bool entries_place(const char *text, struct place *place);
+bool entries_is_placed(const struct place *place);
+int entries_by_place(const struct place *one, const struct place *two); /* as for qsort */
+/* Whether its client was told an outcome that no other answer looks like: a 200 or a 409. */
+bool entries_is_told(const struct entry *entry);
+/* Whether it was accepted and has no outcome at the end. */
+bool entries_is_unfinished(const struct run *run, const struct entry *entry);
 /* The number of that key of the item; a new key gets one. */
 uint32_t keys_add(struct run *run, uint32_t item, const char *key);
 uint32_t keys_find(const struct run *run, uint32_t item, const char *key); /* NONE if it is new */

@@ -36,10 +36,15 @@ static struct sale told_sale(const struct run *run, const struct request *reques
 {
     bool again = request->outcome == OUTCOME_REPLAYED;
     const struct replay *replay = again ? &run->replays[request->replay] : NULL;
+    const bool fetched = !again && request->entry != NONE;
     return (struct sale){
-        .instance = again ? replay->answered_by : request->client_instance,
+        .instance = again     ? replay->answered_by
+                    : fetched ? NONE
+                              : request->client_instance,
         .item = request->item,
-        .unit = again ? replay->unit : request->client_unit,
+        .unit = again     ? replay->unit
+                : fetched ? run->entries[request->entry].told_unit
+                          : request->client_unit,
         .quantity = request->quantity,
         .t_ns = INT64_MAX,
         .segments = run->segments,
@@ -85,12 +90,13 @@ static void add_written(struct run *run)
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];
         const struct request *request = &run->requests[section->request];
-        section->left_denied =
-            was_answered(request) && request->client_left != run_told_left(run, section);
+        /* the answer to a sale in a queue comes before the sale: it tells nothing of it */
+        const bool told = was_answered(request) && !request->taken;
+        section->left_denied = told && request->client_left != run_told_left(run, section);
         if (section->sold)
-            add_sale(run, (struct sold){(uint32_t)i, section->request,
-                                        (was_answered(request) && !request->confirmed) ||
-                                            is_doubtful(run, section)});
+            add_sale(run,
+                     (struct sold){(uint32_t)i, section->request,
+                                   (told && !request->confirmed) || is_doubtful(run, section)});
     }
 }
 
@@ -131,6 +137,23 @@ static void add_told(struct run *run, uint32_t *sale_of)
     }
 }
 
+/* Adds the sales of the queue whose outcome only their buyers were told, as an instance that was
+ * killed had decided them. */
+static void add_fetched(struct run *run, uint32_t *sale_of)
+{
+    for (size_t i = 0; i < run->entry_count; i++) {
+        const struct entry *entry = &run->entries[i];
+        struct request *request = entry->request == NONE ? NULL : &run->requests[entry->request];
+        if (request == NULL || entry->decisions > 0 || entry->told_code != 200 ||
+            entry->item == NONE || request->outcome != OUTCOME_NONE)
+            continue;
+        request->outcome = OUTCOME_CLIENT_ONLY;
+        if (request->key != NONE && sale_of[request->key] == NONE)
+            sale_of[request->key] = (uint32_t)run->sale_count;
+        add_sale(run, (struct sold){NONE, entry->request, run->all_told || request->mistimed});
+    }
+}
+
 /* By key: a bit for each instance that accepted a request under it with an
  * unknown outcome. */
 static uint64_t *find_open(const struct run *run)
@@ -141,7 +164,9 @@ static uint64_t *find_open(const struct run *run)
         const struct request *request = &run->requests[i];
         if (request->key != NONE && request->accepted &&
             (request->outcome == OUTCOME_NONE || request->outcome == OUTCOME_UNKNOWN))
-            open[request->key] |= UINT64_C(1) << request->instance;
+            open[request->key] |= request->queued || request->taken
+                                      ? UINT64_MAX /* any instance may work it off */
+                                      : UINT64_C(1) << request->instance;
     }
     return open;
 }
@@ -238,6 +263,7 @@ void sales_find(struct run *run)
             sale_of[run->requests[run->sales[i].request].key] = (uint32_t)i;
     }
     add_told(run, sale_of);
+    add_fetched(run, sale_of);
     uint64_t *open = find_open(run);
     add_replayed(run, open, sale_of);
     sales_find_before(run, open);

@@ -222,7 +222,9 @@ static const char *const titles[RESULT_COUNT] = {
     [RESULT_INCONCLUSIVE] = "Why nothing can be concluded",
     [RESULT_OVERSOLD] = "What went wrong",
     [RESULT_OVERLAP] = "What went wrong",
+    [RESULT_OVERTAKEN] = "What went wrong",
     [RESULT_DEADLOCK] = "What went wrong",
+    [RESULT_UNFINISHED] = "What went wrong",
     [RESULT_UNDERSOLD] = "What went wrong",
     [RESULT_OK] = "How it went",
 };

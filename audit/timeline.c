@@ -61,8 +61,9 @@ static const char small_patterns[] =
     "<rect width=\"5\" height=\"12\" fill=\"#fbbf24\" fill-opacity=\".85\"/></pattern>";
 
 static const char *const colours[RESULT_COUNT] = {
-    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",   [RESULT_OVERLAP] = "warn",
-    [RESULT_DEADLOCK] = "bad",     [RESULT_UNDERSOLD] = "warn", [RESULT_OK] = "good",
+    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",    [RESULT_OVERLAP] = "warn",
+    [RESULT_OVERTAKEN] = "warn",   [RESULT_UNFINISHED] = "warn", [RESULT_DEADLOCK] = "bad",
+    [RESULT_UNDERSOLD] = "warn",   [RESULT_OK] = "good",
 };
 
 static void draw_badge(const struct picture *picture, double y)
@@ -158,13 +159,13 @@ static void draw_beam(const struct picture *picture, double top, double bottom)
 
 enum look { LOOK_BOX, LOOK_LINE, LOOK_CROSS, LOOK_DASHES };
 
-struct entry {
+struct symbol {
     const char *class;
     enum look look;
     const char *text;
 };
 
-static void draw_entry(const struct svg *svg, const struct entry *entry, double x, double y)
+static void draw_entry(const struct svg *svg, const struct symbol *entry, double x, double y)
 {
     struct box box = {x, y - 12, 26, 14};
     if (entry->look == LOOK_LINE)
@@ -204,7 +205,7 @@ static bool was_drawn(const struct picture *picture, const char *class)
 /* Draws the legend of the classes that the picture uses. Returns the y below. */
 static double draw_legend(const struct picture *picture, double y)
 {
-    static const struct entry entries[] = {
+    static const struct symbol entries[] = {
         {"sold", LOOK_BOX, "inside, sold"},
         {"looked", LOOK_BOX, "inside, sold nothing"},
         {"read", LOOK_BOX, "inside, to read"},

@@ -43,6 +43,23 @@ static double rounded_ms(int64_t from_ns, int64_t to_ns)
     return round((double)(to_ns - from_ns) / 1e3) / 1e3;
 }
 
+/* The outcome of the sale in a queue, if its buyer has asked for it; NULL. */
+static const struct entry *fetched_by(const struct run *run, const struct request *request)
+{
+    if (!request->client_queued || request->entry == NONE ||
+        run->entries[request->entry].told_code == 0)
+        return NULL;
+    return &run->entries[request->entry];
+}
+
+/* How long the buyer waited, up to the outcome. */
+static int64_t waited_ms(const struct run *run, const struct request *request)
+{
+    const struct entry *entry = fetched_by(run, request);
+    return entry != NULL && entry->told_ms >= request->start_ms ? entry->told_ms - request->start_ms
+                                                                : request->elapsed_ms;
+}
+
 static void measure_client(const struct run *run, struct verdict *verdict, double *values)
 {
     size_t count = 0;
@@ -56,7 +73,7 @@ static void measure_client(const struct run *run, struct verdict *verdict, doubl
             first_ms = request->start_ms;
         if (count == 0 || request->start_ms > last_ms)
             last_ms = request->start_ms;
-        values[count++] = (double)request->elapsed_ms;
+        values[count++] = (double)waited_ms(run, request);
     }
     verdict->start_spread_ms = last_ms - first_ms;
     verdict->latency_ms = spread_of(values, count);
@@ -112,6 +129,11 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                      "attempts after which the buyer asked again: %lld (the lock was taken, the "
                      "stock had changed, or the shop admitted no more)",
                      (long long)counts->attempts);
+    if (counts->accepted > 0)
+        findings_add(&run->findings, RESULT_OK,
+                     "sales that were accepted into a queue: %lld; worked off by another instance "
+                     "than the one that accepted it: %lld",
+                     (long long)counts->accepted, (long long)counts->handed_over);
     if (verdict->expected.results == 0)
         findings_add(&run->findings, verdict->result,
                      "rung %.40s, write %.40s, fault %.40s: %s; "
@@ -165,6 +187,8 @@ void verdict_got(const struct run *run, const struct verdict *verdict, char *tex
     else if (verdict->result == RESULT_UNDERSOLD && counts->unsold + counts->shortfall > 0)
         snprintf(text, size, "%s (-%lld)", name,
                  (long long)verdict_max(counts->unsold, counts->shortfall));
+    else if (verdict->result == RESULT_UNFINISHED && counts->unfinished > 0)
+        snprintf(text, size, "%s (-%lld)", name, (long long)counts->unfinished);
     else
         snprintf(text, size, "%s", name);
     verdict_upper_case(text);
@@ -236,6 +260,9 @@ static void add_counts(cJSON *json, const struct counts *counts)
         {"replayed", counts->replayed},
         {"attempts", counts->attempts},
         {"rejected_early", counts->rejected_early},
+        {"accepted", counts->accepted},
+        {"unfinished", counts->unfinished},
+        {"overtaken", counts->overtaken},
         {"overlaps", counts->overlaps},
         {"max_parallel", counts->max_parallel},
         {"order_inversions", counts->order_inversions},
@@ -244,6 +271,13 @@ static void add_counts(cJSON *json, const struct counts *counts)
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         cJSON_AddNumberToObject(json, numbers[i].name, (double)numbers[i].value);
+}
+
+/* The last answer: of a sale in a queue the outcome, if its buyer has asked for it. */
+static int16_t verdict_code_of(const struct run *run, const struct request *request)
+{
+    const struct entry *entry = fetched_by(run, request);
+    return entry != NULL ? entry->told_code : request->client_code;
 }
 
 static void add_groups(cJSON *json, const struct run *run)
@@ -257,7 +291,7 @@ static void add_groups(cJSON *json, const struct run *run)
     }
     for (size_t i = 0; i < run->request_count; i++) {
         if (run->requests[i].sampled)
-            by_code[run->requests[i].client_code]++;
+            by_code[verdict_code_of(run, &run->requests[i])]++;
     }
     cJSON *statuses = cJSON_AddObjectToObject(json, "by_status");
     for (size_t code = 0; code < 1000; code++) {

@@ -99,12 +99,22 @@ static bool queue_sale_is_confirmed(struct sale_worker *worker)
            stock_is_confirmed(worker->stock);
 }
 
+/* It may be accepted all the same: then the history has its outcome, too. */
+static void queue_sale_unknown(const struct sale_worker *worker, struct sale *sale,
+                               const char *detail)
+{
+    const struct sale_env *env = worker->env;
+    section_end(sale, SALE_OUTCOME_UNKNOWN, detail);
+    RECORD(env, sale, "unknown", ",\"code\":%d,\"quantity\":%" PRId64,
+           env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity);
+}
+
 /* The sale is in the queue, perhaps through an earlier request with its key. */
 static void queue_sale_accepted(struct sale_worker *worker, struct sale *sale,
                                 const struct stock_record *record)
 {
     if (record->quantity == sale->quantity && !queue_sale_is_confirmed(worker))
-        section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
+        queue_sale_unknown(worker, sale, stock_error(worker->stock));
     else
         selling_replay(worker, sale, record);
     queue_worker_wake(worker->env->queue, sale->item);
@@ -118,8 +128,9 @@ static void queue_sale_refuse(struct sale_worker *worker, struct sale *sale,
     else
         section_end_by_stock(worker, sale, status);
     if (queue_sale_in_doubt(doubt))
-        section_end(sale, SALE_OUTCOME_UNKNOWN,
-                    "the reply to the acceptance was lost, and the sale may still be accepted");
+        queue_sale_unknown(
+            worker, sale,
+            "the reply to the acceptance was lost, and the sale may still be accepted");
 }
 
 enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
@@ -169,13 +180,25 @@ static struct queue_sell queue_sale_want(const struct sale_worker *worker, const
                                .fence = fence};
 }
 
+/* Before it can be decided: the judge knows by this that an instance may have done it, and died. */
+static void queue_sale_record_taken(const struct sale_env *env, const struct sale *sale)
+{
+    char hold[sizeof sale->hold_id + 16] = "";
+    if (sale->hold_id[0] != '\0') /* an entry whose life is over needs no lock */
+        snprintf(hold, sizeof hold, ",\"hold\":\"%s\"", sale->hold_id);
+    RECORD(env, sale, "taken", "%s,\"id\":\"%s.%s\",\"entry\":\"%s\",\"quantity\":%" PRId64, hold,
+           sale->item, sale->random, sale->entry->number, sale->quantity);
+}
+
 enum sale_step queue_sale_take(struct sale_worker *worker, struct sale *sale)
 {
     bool same;
     enum stock_status status = queue_take(
         worker->stock, sale->queue_key, worker->env->config->instance, sale->entry->number, &same);
-    if (status == STOCK_OK && same)
+    if (status == STOCK_OK && same) {
+        queue_sale_record_taken(worker->env, sale);
         return queue_sale_point(sale, "taken", STEP_TAKEN);
+    }
     if (status == STOCK_OK)
         queue_sale_pass(sale);
     else
@@ -267,6 +290,7 @@ static void queue_sale_decide(struct sale_worker *worker, struct sale *sale)
 
 enum sale_step queue_sale_expire(struct sale_worker *worker, struct sale *sale)
 {
+    queue_sale_record_taken(worker->env, sale);
     queue_sale_decide(worker, sale);
     return STEP_END;
 }

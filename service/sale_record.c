@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "log.h"
 #include "metrics.h"
+#include "queue.h"
 #include "span.h"
 #include "text.h"
 
@@ -33,6 +34,7 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
 #undef X
     };
     const bool is_recorded = sale->step > STEP_ASIDE; /* its invoke was recorded */
+    char entry[STOCK_ENTRY_MAX + 16] = "";
     if (sale->purpose == SALE_RESTOCK)
         return;
     if (sale->works_off)
@@ -45,6 +47,8 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
                                                     : "outcome-unknown");
         return;
     }
+    if (sale->works_off)
+        snprintf(entry, sizeof entry, ",\"entry\":\"%s\"", sale->entry->number);
     if (sale->purpose == SALE_READ)
         metrics_read((int)sale->result);
     else if (sale->replayed)
@@ -58,9 +62,9 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
                ",\"code\":%d,\"reason\":\"stale-token\",\"token\":%" PRIu64 ",\"newest\":%" PRIu64,
                env->codes[SALE_STALE_TOKEN], sale->token, sale->newest);
     else if (is_recorded && rows[sale->result].reason[0] != '\0')
-        RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"%s",
+        RECORD(env, sale, rows[sale->result].event, ",\"code\":%d,\"reason\":\"%s\"%s%s",
                env->codes[sale->result], rows[sale->result].reason,
-               sale->kept ? ",\"kept\":true" : "");
+               sale->kept ? ",\"kept\":true" : "", entry);
 }
 
 void sale_record_invoke(const struct sale_env *env, const struct sale *sale)

@@ -106,10 +106,14 @@ void selling_sold(const struct sale_env *env, struct sale *sale, int64_t after)
            sale->hold_id, before, after, sale->unit, sale->quantity);
 }
 
-void selling_accepted(const struct sale_env *env, const struct sale *sale)
+/* After a lost reply the entry's number may be unknown. */
+static void selling_accepted(const struct sale_env *env, const struct sale *sale, const char *entry)
 {
-    RECORD(env, sale, "accepted", ",\"code\":%d,\"id\":\"%s.%s\",\"quantity\":%" PRId64,
-           env->codes[SALE_ACCEPTED], sale->item, sale->random, sale->quantity);
+    char place[STOCK_ENTRY_MAX + 16] = "";
+    if (entry[0] != '\0')
+        snprintf(place, sizeof place, ",\"entry\":\"%s\"", entry);
+    RECORD(env, sale, "accepted", ",\"code\":%d,\"id\":\"%s.%s\"%s,\"quantity\":%" PRId64,
+           env->codes[SALE_ACCEPTED], sale->item, sale->random, place, sale->quantity);
 }
 
 /* The stock's server is checked: while too few replicas answer, each further sale would cost a
@@ -203,7 +207,7 @@ void selling_replay(struct sale_worker *worker, struct sale *sale, const struct 
     }
     selling_end_by_record(sale, kept);
     if (sale->result == SALE_ACCEPTED) {
-        selling_accepted(env, sale);
+        selling_accepted(env, sale, kept->entry);
         return;
     }
     sale->replayed = true;

@@ -18,7 +18,7 @@ JMETER_HEAP=(-Xms256m -Xmx1g)
 # What the plan knows, and which values make sense.
 JMETER_PROPERTIES='host port admin_host admin_port admin_token_file items stock threads loops
     quantity look_first meet_every_loop pace duration restock_every keys repeat_percent retries retry_ms
-    retry_random_ms response_ms'
+    retry_random_ms outcome_wait outcome_asks response_ms'
 
 # ---- Which one -----------------------------------------------------------------------------------
 
@@ -196,6 +196,8 @@ jmeter_check() {
     jmeter_number retries 0 1000000 0 "$@"
     jmeter_number retry_ms 0 60000 50 "$@"
     jmeter_number retry_random_ms 0 60000 100 "$@"
+    jmeter_number outcome_wait 0 30 10 "$@"
+    jmeter_number outcome_asks 0 100000 60 "$@"
     jmeter_number response_ms 1000 3600000 50000 "$@"
     one_of look_first "$(jmeter_value look_first true "$@")" true false
     one_of keys "$(jmeter_value keys false "$@")" true false

@@ -87,16 +87,17 @@ redis_commands() {
 }
 
 # One line of JSON: the stock, as a number, in a hash (--write cas) or over segments (--segments), what each of these
-# has, and its locks. KEYS: those of stock and lock; ARGV[1]: what stands before the segments' keys.
+# has, its locks, and the entries of its queue. KEYS: those of stock and lock; ARGV[1]: how the others' keys begin.
 REDIS_STOCK_LUA="local s, parts, locks = redis.pcall('GET', KEYS[1]), nil, {} if type(s) == 'table' then \
 local n = tonumber(redis.pcall('HGET', KEYS[1], 'segments') or '') s = redis.pcall('HGET', KEYS[1], 'stock') \
 if n then s, parts = 0, {} for i = 1, n do parts[i] = redis.pcall('GET', ARGV[1] .. ':segment:' .. i) \
 s = s and tonumber(parts[i] or '') and s + parts[i] end s = s and string.format('%.0f', s) end end \
 for i = 1, parts and #parts or 1 do local key = KEYS[2] .. (i > 1 and ':' .. i or '') \
 locks[i] = {type = redis.call('TYPE', key).ok, pttl_ms = redis.call('PTTL', key)} end \
-return cjson.encode({stock = type(s) == 'string' and s or '', parts = parts, locks = locks})"
+local queue = redis.pcall('XLEN', ARGV[1] .. ':queue') return cjson.encode({parts = parts, locks = locks, \
+stock = type(s) == 'string' and s or '', queue = type(queue) == 'number' and queue or nil})"
 
-# redis_state KEYS ITEM...: {"stock":{...},"locks":{...}}, in one go. Of a stock over segments each has its lock; and
+# redis_state KEYS ITEM...: {"stock":{...},"locks":{...},"queues":{...}}, in one go. Of a stock over segments each has its lock; and
 # "parts" tells what each has.
 redis_state() {
     local keys=$1 item stock lock segments
@@ -110,6 +111,7 @@ redis_state() {
             | [$ARGS.positional | to_entries[]
                | {item: .value} + ($line[.key] // error("Redis gave too few answers"))]
             | {stock: map({(.item): (.stock | tonumber? // null)}) | add,
+               queues: map({(.item): .queue}) | add,
                locks: map({(.item): (.locks | if length == 1 then .[0] else . end)}) | add}
               + (map(select(.parts) | {(.item): (.parts | map(tonumber? // null))}) | add
                  | if . then {parts: .} else {} end)' \

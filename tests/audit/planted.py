@@ -33,11 +33,11 @@ def drop(world, *lines):
         world.remove(line)
 
 
-def check_found(make, result, reason, agrees):
-    """It is found in SEEDS worlds, of those in which it can be planted."""
+def check_found(make, result, reason, agrees, count=SEEDS):
+    """It is found in so many worlds, of those in which it can be planted."""
     worlds, seed = {}, 0
-    while len(worlds) < SEEDS:
-        assert seed < 20 * SEEDS, "nothing can be planted into such worlds"
+    while len(worlds) < count:
+        assert seed < 20 * count, "nothing can be planted into such worlds"
         world = make(seed)
         if world:
             worlds[seed] = world

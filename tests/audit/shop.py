@@ -24,7 +24,8 @@ JTL_COLUMNS = ["timeStamp", "elapsed", "label", "responseCode", "responseMessage
                "success", "failureMessage", "URL", "request", "item", "instance", "unit", "left"]
 KEY_COLUMNS = ["key", "replayed"]
 BUYER_COLUMNS = ["buyer"]
-VARIABLES = JTL_COLUMNS[9:] + KEY_COLUMNS + BUYER_COLUMNS
+QUEUE_COLUMNS = ["sale"]
+VARIABLES = JTL_COLUMNS[9:] + KEY_COLUMNS + BUYER_COLUMNS + QUEUE_COLUMNS
 
 
 class World:
@@ -94,7 +95,7 @@ class World:
             "URL": "http://127.0.0.1:8888/inventory/%s/sale?quantity=%d" % (request["item"], request["quantity"]),
             "item": request["item"] if sold else "",  # JMeter takes it from the answer
             "instance": request["instance"] if sold else "", "unit": unit, "left": left,
-            "key": "", "replayed": "", "buyer": ""})
+            "key": "", "replayed": "", "buyer": "", "sale": ""})
         self.passed.append({
             "t_s": start_ms / 1000, "request": request["id"], "method": "POST",
             "uri": "/inventory/%s/sale?quantity=%d" % (request["item"], request["quantity"]),

@@ -18,7 +18,7 @@ TABLE = os.path.join(ROOT, "audit/expected.def")
 TEXT = r'("[^"]*"|ANY_TEXT),\s*'
 CELL = re.compile(r'CELL\(' + 2 * TEXT + r'"([\w+]+)",\s*(\w+),\s*(\w+),\s*([A-Z| ]+?),\s*'
                   r'((?:"[^"]+"\s*)+)\)')
-POLICY = re.compile(r'POLICY\(' + 3 * TEXT + r'GIVE_UP,\s*UNDERSOLD,\s*(?:"[^"]+"\s*)+\)')
+POLICY = re.compile(r'POLICY\(' + 3 * TEXT + r'(?:GIVE_UP|ANY),\s*(?:UNDERSOLD|OVERSOLD),\s*(?:"[^"]+"\s*)+\)')
 NAIVE_SEGMENTS = re.compile(r'NAIVE_SEGMENTS\(UNDERSOLD,\s*(?:"[^"]+"\s*)+\)')
 CHECK = "+check"  # behind a scenario's name: the sale looks at its hold before it writes
 ANYTHING = ("ANY", "ANY_TEXT")

@@ -4,6 +4,8 @@ import hashlib
 import os
 import pathlib
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -363,9 +365,48 @@ def test_what_it_counts_and_records(redis, start, tmp_path):
     events = read_history(tmp_path / "h.jsonl")
     check_history(events)
     told = {request: [event["event"] for event in events if event.get("request") == request] for request in ("one", "two")}
-    assert told["one"] == ["invoke", "accepted", "granted", "enter", "read", "write", "exit", "release"]
-    assert told["two"] == ["invoke", "accepted", "granted", "enter", "read", "exit", "release", "refused"]
-    assert "/sales/" + next(event["id"] for event in events if event["event"] == "accepted") == locations[0]
+    assert told["one"] == ["invoke", "accepted", "granted", "enter", "taken", "read", "write", "exit", "release"]
+    assert told["two"] == ["invoke", "accepted", "granted", "enter", "taken", "read", "exit", "release", "refused"]
+    by = {(event["request"], event["event"]): event for event in events if "request" in event}
+    for request, location in zip(("one", "two"), locations):
+        one, taken = by[request, "accepted"], by[request, "taken"]
+        assert "/sales/" + one["id"] == location and (one["id"], one["entry"]) == (taken["id"], taken["entry"])
+        assert taken["hold"] == by[request, "enter"]["hold"] and taken["quantity"] == 1
+    assert by["two", "refused"]["entry"] == by["two", "taken"]["entry"] and by["two", "refused"]["kept"] is True
+
+
+def test_an_end_without_a_lock_is_recorded(redis, start, tmp_path):
+    shop = opened(redis, start, "watchdog", "atomic", "--queue-life-ms", 200, "--wait-ms", 100, "--history", tmp_path / "h.jsonl")
+    hold_lock(redis, rung="owner_lua")
+    assert outcome(shop, buy(shop, request="late")).problem == "deadline"
+    shop.end()
+    taken, refused = [event for event in read_history(tmp_path / "h.jsonl")
+                      if event.get("request") == "late" and event["event"] in ("taken", "refused")]
+    assert "hold" not in taken and refused["reason"] == "deadline" and refused["entry"] == taken["entry"]
+
+
+def test_an_acceptance_that_nobody_knows_of_is_recorded(redis, start, proxy, tmp_path):
+    """Redis never answers it, and the sale is in the queue all the same."""
+    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", proxy.url, "--redis-timeout-ms", 200,
+                  "--history", tmp_path / "h.jsonl")
+    accepted(shop.sell())
+    script = hashlib.sha1((LUA / "queue_accept.lua").read_bytes()).hexdigest().encode()
+    lost = []
+
+    def swallow():
+        while not lost:
+            proxy.lose = script
+            time.sleep(0.001)
+    thread = threading.Thread(target=swallow)
+    thread.start()
+    reply = shop.sell(request="doubt")
+    lost.append(True)
+    thread.join()
+    proxy.lose = None
+    shop.end()
+    told = [event for event in read_history(tmp_path / "h.jsonl") if event.get("request") == "doubt"]
+    unknown = [event for event in told if event["event"] == "unknown"]
+    assert reply.problem == "outcome-unknown" and len(unknown) == 1 and unknown[0]["code"] == 500 and "hold" not in unknown[0]
 
 
 # ---- Where the servers are ----------------------------------------------------------------------

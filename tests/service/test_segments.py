@@ -287,6 +287,9 @@ def test_a_late_write_meets_no_segment(redis, start, way):
     between.deliver()
     assert other.ask("GET", "/inventory/phone").json["stock"] == 5
     between.end()
+    if way == "number":  # one that could not be stopped finds no number
+        assert redis("GET", segment(2)) == "moved" and "not an integer" in str(redis("DECR", segment(2)))
+        assert 0 < redis("TTL", segment(2)) <= 86400
 
 
 # ---- Lost replies -------------------------------------------------------------------------------
