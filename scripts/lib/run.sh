@@ -97,8 +97,8 @@ locks[i] = {type = redis.call('TYPE', key).ok, pttl_ms = redis.call('PTTL', key)
 local queue = redis.pcall('XLEN', ARGV[1] .. ':queue') return cjson.encode({parts = parts, locks = locks, \
 stock = type(s) == 'string' and s or '', queue = type(queue) == 'number' and queue or nil})"
 
-# redis_state KEYS ITEM...: {"stock":{...},"locks":{...},"queues":{...}}, in one go. Of a stock over segments each has its
-# lock; and "parts" tells what each has.
+# redis_state KEYS ITEM...: {"stock":{...},"locks":{...},"queues":{...}}, in one go. Of a stock over segments each has
+# its lock; and "parts" tells what each has.
 redis_state() {
     local keys=$1 item stock lock segments
     shift
