@@ -34,6 +34,19 @@ static int64_t queue_sale_ends_ns(const struct sale_worker *worker)
     return mono_ns() + 2 * worker->env->config->redis_timeout_ms * NS_PER_MS;
 }
 
+static bool queue_sale_asks_replicas(const struct sale_worker *worker)
+{
+    return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
+}
+
+/* Whether the replicas have what the latest command wrote. Hints at what that says of the server. */
+static bool queue_sale_is_confirmed(struct sale_worker *worker)
+{
+    const bool confirmed = !queue_sale_asks_replicas(worker) || stock_is_confirmed(worker->stock);
+    outage_hint(worker->env->outage, ROLE_STOCK, confirmed ? OUTAGE_THERE : OUTAGE_LOOK);
+    return confirmed;
+}
+
 /* ---- Accepting ------------------------------------------------------------------------------- */
 
 /* A command that was lost and may still arrive. */
@@ -55,14 +68,23 @@ static void queue_sale_settle_doubt(struct stock *stock, struct queue_doubt *dou
         doubt->open = false;
 }
 
-/* The item is listed first: so no entry is in a queue that nobody looks at. */
+/* The item is listed first: so no entry is in a queue that nobody looks at. An item without a stock
+ * is not listed, and only an earlier request with the key can have been accepted. */
 static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale *sale,
                                         struct stock_record *record, enum queue_accepted *accepted,
                                         struct queue_doubt *doubt)
 {
     struct stock *stock = worker->stock;
-    enum stock_status status = queue_list(stock, sale->item);
-    if (status != STOCK_OK)
+    bool listed;
+    enum stock_status status = queue_list(stock, sale, &listed);
+    if (status == STOCK_OK && !listed) {
+        status = queue_recall(stock, sale, record);
+        *accepted = record->code == 202 ? QUEUE_ACCEPTED : QUEUE_DECIDED;
+        if (status == STOCK_OK && queue_sale_asks_replicas(worker))
+            status =
+                stock_confirm_record(stock, sale->record_key, worker->env->config->idempotency_ms);
+    }
+    if (status != STOCK_OK || !listed)
         return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
     status = queue_accept(stock, worker->env->config, sale, record, accepted);
     if (status != STOCK_LOST)
@@ -93,12 +115,6 @@ static enum stock_status queue_sale_put(struct sale_worker *worker, struct sale 
     }
 }
 
-static bool queue_sale_is_confirmed(struct sale_worker *worker)
-{
-    return worker->env->config->replicas_ack == DLOCK_REPLICAS_NONE ||
-           stock_is_confirmed(worker->stock);
-}
-
 /* The sale is in the queue, perhaps through an earlier request with its key. */
 static void queue_sale_accepted(struct sale_worker *worker, struct sale *sale,
                                 const struct stock_record *record)
@@ -124,7 +140,7 @@ static void queue_sale_refuse(struct sale_worker *worker, struct sale *sale,
 
 enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
 {
-    struct stock_record record;
+    struct stock_record record = {0};
     struct queue_doubt doubt;
     enum queue_accepted accepted = QUEUE_IS_FULL;
     queue_make_random(sale->random);
@@ -162,6 +178,7 @@ static struct queue_sell queue_sale_want(const struct sale_worker *worker, const
                                .queue_key = sale->queue_key,
                                .pointer_key = sale->pointer_key,
                                .number = sale->entry->number,
+                               .random = sale->entry->random,
                                .instance = config->instance,
                                .mark = selling_new_mark(),
                                .keep_ms = config->idempotency_ms,
@@ -225,21 +242,22 @@ static void queue_sale_end(struct sale_worker *worker, struct sale *sale,
 
 /* Sends the script, and sends it again while its reply is lost: it sells once. */
 static enum stock_status queue_sale_send(struct sale_worker *worker, struct sale *sale,
-                                         struct stock_record *record, enum queue_sold *sold)
+                                         struct stock_record *record, enum queue_sold *sold,
+                                         bool *lost)
 {
     const int64_t ends_ns = queue_sale_ends_ns(worker);
     struct section_fence room;
     const struct queue_sell want = queue_sale_want(
         worker, sale, sale->expires ? NULL : section_fence(worker->env, sale, &room));
-    bool lost = false;
+    *lost = false;
     for (;;) {
         stock_pin(worker->stock, sale->stock_master);
         stock_ask_replicas(worker->stock, true);
         enum stock_status status = queue_sell(worker->stock, &want, record, sold);
         stock_ask_replicas(worker->stock, false);
         stock_pin(worker->stock, 0);
-        const bool unclear = status == STOCK_LOST || (lost && status == STOCK_UNAVAILABLE);
-        lost = lost || unclear;
+        const bool unclear = status == STOCK_LOST || (*lost && status == STOCK_UNAVAILABLE);
+        *lost = *lost || unclear;
         if (!unclear || mono_ns() >= ends_ns)
             return unclear ? STOCK_LOST : status;
         queue_sale_pause();
@@ -250,13 +268,16 @@ static void queue_sale_decide(struct sale_worker *worker, struct sale *sale)
 {
     struct stock_record record = {0};
     enum queue_sold sold;
-    enum stock_status status = queue_sale_send(worker, sale, &record, &sold);
+    bool lost;
+    enum stock_status status = queue_sale_send(worker, sale, &record, &sold, &lost);
     if (status == STOCK_LOST) {
         outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
         section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
     } else if (status != STOCK_OK) {
         section_end_by_stock(worker, sale, status);
     } else if (sold == QUEUE_MADE) {
+        if (!lost) /* otherwise it may have written on another connection */
+            queue_sale_is_confirmed(worker); /* who asks for the outcome has it confirmed */
         queue_sale_end(worker, sale, &record);
     } else if (sold == QUEUE_KEPT) {
         sale->settled = sale->passed = true;

@@ -24,6 +24,10 @@ enum stock_status stock_failed(struct stock *stock, enum stock_status status, co
  * was lost. Any other status: it was not sent, or the server refused it. */
 enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
                                 const redisReply **reply);
+/* Asks COMMAND KEY for each key, in one exchange; not for writes. STOCK_OK: replies[i] may be an
+ * error, and is valid until the next command. */
+enum stock_status stock_ask_each(struct stock *stock, const char *command, const char *const *keys,
+                                 size_t count, const redisReply **replies);
 /* Runs a script by its SHA1; sends it in full if the server does not know it. argv: the number of
  * keys, the keys, the arguments, and NULL. */
 enum stock_status stock_run(struct stock *stock, const struct script *script,
