@@ -130,7 +130,8 @@ static void queue_sale_refuse(struct sale_worker *worker, struct sale *sale,
                               enum stock_status status, const struct queue_doubt *doubt)
 {
     if (status == STOCK_OK)
-        section_end(sale, SALE_QUEUE_FULL, "the item's queue (--queue-max) is full");
+        section_end(sale, SALE_QUEUE_FULL,
+                    "the item's queue of accepted sales is full (--queue-max)");
     else
         section_end_by_stock(worker, sale, status);
     if (queue_sale_in_doubt(doubt))
@@ -161,12 +162,12 @@ enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
     return sale->result == SALE_ACCEPTED ? queue_sale_point(sale, "accepted", STEP_END) : STEP_END;
 }
 
-/* ---- Working off ----------------------------------------------------------------------------- */
+/* ---- Processing ------------------------------------------------------------------------------ */
 
 void queue_sale_pass(struct sale *sale)
 {
     sale->passed = true;
-    section_end(sale, SALE_REQUEST_IN_FLIGHT, "another one works off the entry, or will");
+    section_end(sale, SALE_REQUEST_IN_FLIGHT, "another one processes the entry, or will");
 }
 
 static struct queue_sell queue_sale_want(const struct sale_worker *worker, const struct sale *sale,

@@ -146,7 +146,7 @@ static void begin_sale(struct queue_work *work)
                           .quantity = work->entry.quantity,
                           .arrived_ns = mono_ns(),
                           .driver = &driver,
-                          .works_off = true,
+                          .processes = true,
                           .expires = work->entry.left_ms <= 0,
                           .entry = &work->entry};
     memcpy(sale->item, work->names.item, sizeof sale->item);

@@ -35,11 +35,11 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
     const bool is_recorded = sale->step > STEP_ASIDE; /* its invoke was recorded */
     if (sale->purpose == SALE_RESTOCK)
         return;
-    if (sale->works_off)
+    if (sale->processes)
         metrics_queue(sale->settled, sale->passed);
     if (sale->passed)
         return;
-    if (sale->works_off && !sale->settled) {
+    if (sale->processes && !sale->settled) {
         RECORD(env, sale, "requeued", ",\"code\":%d,\"reason\":\"%s\"", env->codes[sale->result],
                rows[sale->result].reason[0] != '\0' ? rows[sale->result].reason
                                                     : "outcome-unknown");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sales that are accepted into their item's queue, and worked off: --on-conflict queue."""
+"""Sales that are accepted into their item's queue, and processed: --on-conflict queue."""
 import hashlib
 import os
 import pathlib
@@ -357,7 +357,7 @@ def test_what_it_counts_and_records(redis, start, tmp_path):
     assert [outcome(shop, location).status for location in locations] == [200, 409]
     assert shop.metric('inventory_sales_total{outcome="accepted"}') == 2
     assert shop.metric('inventory_sales_total{outcome="sold"}') == 1
-    assert shop.metric("inventory_queue_worked_off_total") == 2 and shop.metric("inventory_queue_length") == 0
+    assert shop.metric("inventory_queue_processed_total") == 2 and shop.metric("inventory_queue_length") == 0
     assert shop.metric('http_requests_total{route="/inventory/{item}/sale",method="POST",code="202"}') == 2
     shop.end()
     events = read_history(tmp_path / "h.jsonl")

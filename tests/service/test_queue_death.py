@@ -33,7 +33,7 @@ def test_killed_before_the_acceptance_is_answered(redis, start, lock, write, poi
 @pytest.mark.parametrize("point,by", [("queue.taken", "b"), ("sale.after_read", "b"),
                                       ("sale.before_write", "b"), ("queue.before_ack", "a"), ("sale.after_write", "a")])
 def test_a_worker_is_killed(redis, start, lock, write, point, by):
-    """By: who has sold. An instance that starts later works off what is left, and finds what was sold."""
+    """By: who has sold. An instance that starts later processes what is left, and finds what was sold."""
     shop = opened(redis, start, lock, write, "--failpoints", "sale.entered=pause")
     locations = [buy(shop), buy(shop, quantity=2)]
     arm(shop, point, "crash")
