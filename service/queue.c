@@ -362,30 +362,19 @@ static enum stock_status to_sold(struct stock *stock, const struct queue_sell *s
 enum stock_status queue_sell(struct stock *stock, const struct queue_sell *sell,
                              struct stock_record *record, enum queue_sold *sold)
 {
-    const struct stock_fence *fence = sell->fence;
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char by[STOCK_BY_MAX], keep_ms[24], token[24], epoch[24];
-    int count = 0;
+    const char *const keys[] = {sell->key, sell->record_key, sell->queue_key, sell->pointer_key,
+                                NULL};
+    char by[STOCK_BY_MAX], keep_ms[24];
+    struct stock_fence_room room;
     const redisReply *reply;
     stock_print_by(by, sell->instance, sell->mark);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, sell->keep_ms);
-    snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
-    snprintf(epoch, sizeof epoch, "%" PRIu64, fence != NULL ? fence->epoch : 0);
-    words[count++] = ""; /* the number of keys */
-    words[count++] = sell->key;
-    words[count++] = sell->record_key;
-    words[count++] = sell->queue_key;
-    words[count++] = sell->pointer_key;
-    count = stock_fence_keys(fence, words, count);
-    words[0] = count == 5 ? "4" : count == 7 ? "6" : "8";
-    words[count++] = sell->number;
-    words[count++] = QUEUE_GROUP;
-    words[count++] = by;
-    words[count++] = keep_ms;
-    words[count++] = sell->expires_only ? "expire" : "sell";
-    words[count++] = sell->random;
-    words[count++] = token;
-    words[count++] = epoch;
+    stock_fenced_words(sell->fence, keys,
+                       (const char *const[]){sell->number, QUEUE_GROUP, by, keep_ms,
+                                             sell->expires_only ? "expire" : "sell", sell->random,
+                                             NULL},
+                       &room, words);
     enum stock_status status = stock_run(stock, &lua_queue_sell, words, &reply);
     return status == STOCK_OK ? to_sold(stock, sell, reply, record, sold) : status;
 }

@@ -10,6 +10,7 @@
 --   {'few', the stock}: it is no number that a double counts; nothing was sold;
 --   the error EPOCH or STALE: nothing was written.
 -- Stock, record and acknowledgement change together. To run it again with the same mark sells nothing twice.
+-- include parts/fence.lua
 local entry = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 1)[1]
 local kept = redis.call('GET', KEYS[2])
 local is_done = kept and kept ~= '' and not kept:match('^202 ')
@@ -47,27 +48,9 @@ if age >= life or age < -life then -- it waited for too long, or the clock was s
 elseif ARGV[5] == 'expire' then
     return {'not', ARGV[1]}
 end
-local epoch, identity
-if #KEYS > 4 then
-    epoch, identity = unpack(redis.call('HMGET', KEYS[#KEYS == 6 and 6 or 7], 'epoch', 'identity'))
-    if epoch ~= ARGV[8] then
-        return redis.error_reply('EPOCH ' .. ARGV[8] .. ': the stock is in ' .. (epoch or 'none'))
-    end
-end
-if #KEYS == 6 then
-    local newest = redis.call('GET', KEYS[5])
-    if not newest or tonumber(ARGV[7]) < tonumber(newest) then
-        return redis.error_reply('STALE ' .. ARGV[7] .. ': the newest is ' .. (newest or 'unknown'))
-    end
-elseif #KEYS == 8 then
-    local last, newest, here = unpack(redis.call('MGET', KEYS[5], KEYS[6], KEYS[8]))
-    if here and here == (identity or ''):gsub('@%d+$', '') then
-        last = (not newest or tonumber(ARGV[7]) < tonumber(newest)) and (newest or 'unknown') or last
-    end
-    if last ~= ARGV[8] .. ' ' .. ARGV[7] then
-        last = last and last:match('%S+$') or 'unknown'
-        return redis.error_reply('STALE ' .. ARGV[7] .. ': the last that read is ' .. last)
-    end
+local refused = refused_by_fence(5, ARGV[7], ARGV[8])
+if refused then
+    return refused
 end
 local stock = redis.call('GET', KEYS[1])
 if not stock then

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sales that are accepted into their item's queue, and processed: --on-conflict queue."""
-import hashlib
 import os
 import pathlib
 import subprocess
 
 import pytest
+import scripts
 
 from failpoints import arm, paused
 from queue_shop import LISTED, STOCK, STREAM, accepted, buy, is_empty, keepers, length, opened, outcome
@@ -260,7 +260,7 @@ def test_an_entry_that_was_acknowledged_and_not_deleted_is_sold(redis, start):
 def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script, tmp_path):
     shop = opened(redis, start, lock, write, "--stock-redis", proxy.url, "--history", tmp_path / "h.jsonl")
     assert outcome(shop, buy(shop)).status == 200  # Redis knows the scripts
-    proxy.lose = hashlib.sha1((LUA / f"{script}.lua").read_bytes()).hexdigest().encode()
+    proxy.lose = scripts.sha1(LUA / f"{script}.lua").encode()
     reply = outcome(shop, buy(shop, key="k", request="lost"))
     assert proxy.lost == 1 and reply.json["unit"] == 4 and redis("GET", STOCK) == "3" and is_empty(redis)
     shop.end()
@@ -299,7 +299,7 @@ def test_a_switch_cannot_take_the_sound_write_away(redis, start):
     assert shop.switch(write="decr", on_conflict="wait").status == 200
 
 
-def test_a_switch_works_off_what_was_accepted(redis, start):
+def test_a_switch_waits_for_what_was_accepted(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--admin-writes", "--failpoints", "sale.entered=pause")
     locations = [buy(shop) for _ in range(3)]
     wait_until(lambda: paused(shop, "sale.entered") == 1, "the first is under way")
@@ -312,7 +312,7 @@ def test_a_switch_works_off_what_was_accepted(redis, start):
     assert late.result().json["unit"] == 2
 
 
-def test_a_switch_that_cannot_work_off_in_time_changes_nothing(redis, start):
+def test_a_switch_that_cannot_process_in_time_changes_nothing(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--admin-writes", "--wait-ms", 100, "--redis-timeout-ms", 200)
     hold_lock(redis)
     location = buy(shop)
@@ -323,7 +323,7 @@ def test_a_switch_that_cannot_work_off_in_time_changes_nothing(redis, start):
     assert shop.switch(on_conflict="wait").status == 200
 
 
-def test_a_switch_to_it_works_off_what_others_left(redis, start):
+def test_a_switch_to_it_processes_what_others_left(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--failpoints", "queue.taken=pause")
     location = buy(shop)
     shop.kill()

@@ -151,7 +151,7 @@ def test_items_do_not_wait_for_each_other(redis, start):
     assert outcome(shop, slow).status == 200
 
 
-def test_a_queue_that_nobody_works_off_is_found_at_the_start(redis, start):
+def test_a_queue_of_dead_instances_is_found_at_the_start(redis, start):
     """The instances died at once after they had accepted."""
     shop = opened(redis, start, "watchdog", "atomic", "--failpoints", "queue.accepted=crash;queue.taken=pause")
     background = Background(shop.sell)

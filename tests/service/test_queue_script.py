@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import pytest
+import scripts
 
 from queue_shop import LISTED, STOCK, STREAM
 
@@ -26,7 +27,7 @@ def redis(server):
 
 
 def run(redis, script, keys, *arguments):
-    answer = redis("EVAL", (LUA / f"{script}.lua").read_text(), len(keys), *keys, *arguments)
+    answer = redis("EVAL", scripts.text(LUA / f"{script}.lua"), len(keys), *keys, *arguments)
     return str(answer) if isinstance(answer, Exception) else answer
 
 
