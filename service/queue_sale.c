@@ -39,7 +39,8 @@ static bool queue_sale_asks_replicas(const struct sale_worker *worker)
     return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
 }
 
-/* Whether the replicas have what the latest command wrote. Hints at what that says of the server. */
+/* Whether the replicas have what the latest command wrote. Hints at what that says of the
+ * server. */
 static bool queue_sale_is_confirmed(struct sale_worker *worker)
 {
     const bool confirmed = !queue_sale_asks_replicas(worker) || stock_is_confirmed(worker->stock);
@@ -134,9 +135,14 @@ static void queue_sale_refuse(struct sale_worker *worker, struct sale *sale,
                     "the item's queue of accepted sales is full (--queue-max)");
     else
         section_end_by_stock(worker, sale, status);
-    if (queue_sale_in_doubt(doubt))
-        section_end(sale, SALE_OUTCOME_UNKNOWN,
-                    "the reply to the acceptance was lost, and the sale may still be accepted");
+    if (!queue_sale_in_doubt(doubt))
+        return;
+    char detail[sizeof sale->detail];
+    snprintf(detail, sizeof detail,
+             "the reply to the acceptance was lost, and the sale may still be accepted; if it is, "
+             "GET /sales/%s.%s will tell",
+             sale->item, sale->random);
+    section_end(sale, SALE_OUTCOME_UNKNOWN, detail);
 }
 
 enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)

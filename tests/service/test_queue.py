@@ -284,7 +284,7 @@ def test_a_lost_reply_to_the_question(redis, start, proxy):
 @pytest.mark.parametrize("write", ["decr", "set", "fenced_textbook", "cas"])
 def test_other_ways_to_write_refuse_it(redis, start, write):
     lock = "fair" if write == "fenced_textbook" else "watchdog"
-    words = [os.environ["INVENTORYD"], "--lock", lock, "--write", write, "--on-conflict", "queue"]
+    words = [os.environ["INVENTORYD"], "--lock", lock, "--write", write, "--on-conflict", "queue", "--print-config"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "would sell the request twice" in ended.stderr
     shop = start(redis, "--admin-writes", "--lock", lock, "--write", write)
@@ -386,6 +386,7 @@ def test_the_lock_is_on_another_server(redis, other, start, lock, write):
 
 def test_replicas_confirm_the_acceptance_and_the_outcome(redis, tmp_path, start):
     """A replica that hangs: the acceptance is not certain, and the same key asks again."""
+    redis("CONFIG", "SET", "repl-diskless-sync-delay", 0)
     replica = Redis(tmp_path / "replica", "--replicaof", "127.0.0.1", str(redis.port))
     try:
         wait_until(lambda: redis.is_confirmed(1), "the replica has caught up")
