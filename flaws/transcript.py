@@ -8,7 +8,7 @@ import functools
 import re
 
 import ladder
-import scripts as lua
+import lua_scripts as lua
 
 # A client; behind it the number of an acquisition or of an owner, and of a hold. See lock/owner.h.
 ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::([xt]?)(\d+)(\.\d+)?(#\d+)?)?")

@@ -3,8 +3,8 @@
 deleted where it would expire. The token of a lock's server is set far ahead where its clock would have to be wrong."""
 import pathlib
 
+import lua_scripts
 import pytest
-import scripts
 
 from failpoints import arm, park, paused
 from world import Background, LossyProxy, Redis, read_history, wait_until
@@ -34,7 +34,7 @@ def run(server):
             server("HSET", EPOCH_KEY, "epoch", there, "identity", epochs)
         keys = {"fenced": (STOCK, TOKEN, EPOCH_KEY), "fenced_off": (TOKEN, EPOCH_KEY)}.get(
             script, (STOCK, MARK, TOKEN, EPOCH_KEY, IDENTITY_KEY))
-        answer = server("EVAL", scripts.text(LUA / f"{script}.lua"), len(keys), *keys, MINE, EPOCH, *command)
+        answer = server("EVAL", lua_scripts.text(LUA / f"{script}.lua"), len(keys), *keys, MINE, EPOCH, *command)
         return str(answer) if isinstance(answer, Exception) else answer
     return call
 

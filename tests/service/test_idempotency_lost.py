@@ -2,8 +2,8 @@
 """Sales with an Idempotency-Key whose instance dies, whose reply is lost, or that are overtaken: one sale, told once."""
 import signal
 
+import lua_scripts
 import pytest
-import scripts
 
 from idempotency import KEEPERS, LOCK, LUA, ON, OUT, RECORD, SHORT, SOLD, STOCK, events_of, is_record, is_replay, keepers, opened
 from test_resolve import NIL, LatePost, refuse_kills, strange
@@ -54,7 +54,7 @@ def doubted(redis, start, post, lock, write, *flags):
 
 
 def script_words():
-    return scripts.sha1(LUA).encode()
+    return lua_scripts.sha1(LUA).encode()
 
 
 @pytest.mark.parametrize("lock,write", KEEPERS + [("setnx", "atomic")])

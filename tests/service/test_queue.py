@@ -4,8 +4,8 @@ import os
 import pathlib
 import subprocess
 
+import lua_scripts
 import pytest
-import scripts
 
 from failpoints import arm, paused
 from queue_shop import LISTED, STOCK, STREAM, accepted, buy, is_empty, keepers, length, opened, outcome
@@ -260,7 +260,7 @@ def test_an_entry_that_was_acknowledged_and_not_deleted_is_sold(redis, start):
 def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script, tmp_path):
     shop = opened(redis, start, lock, write, "--stock-redis", proxy.url, "--history", tmp_path / "h.jsonl")
     assert outcome(shop, buy(shop)).status == 200  # Redis knows the scripts
-    proxy.lose = scripts.sha1(LUA / f"{script}.lua").encode()
+    proxy.lose = lua_scripts.sha1(LUA / f"{script}.lua").encode()
     reply = outcome(shop, buy(shop, key="k", request="lost"))
     assert proxy.lost == 1 and reply.json["unit"] == 4 and redis("GET", STOCK) == "3" and is_empty(redis)
     shop.end()

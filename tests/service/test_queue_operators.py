@@ -3,13 +3,15 @@
 import pathlib
 import re
 
+import lua_scripts
 import pytest
 
 from failpoints import arm, paused
 from queue_shop import FAST, LISTED, STOCK, STREAM, accepted, buy, is_empty, length, opened, outcome
 from world import Background, Redis, hold_lock, inventoryd_redis_up, release_lock, wait_until
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS, LUA = ROOT / "docs" / "reference", ROOT / "service" / "lua"
 SHORT = ("--admin-writes", "--wait-ms", 200, "--redis-timeout-ms", 200)
 
 
@@ -145,15 +147,14 @@ def test_entries_take_no_place_of_a_request(redis, start, proxy):
     for item in items:
         redis("SET", "inventory:{%s}" % item, 1)
         assert outcome(shop, accepted(shop.sell(item=item))).status == 200
-    entries = {item: redis("XADD", "inventory:{%s}:queue" % item, "*", "key", "k", "id", 32 * "0", "quantity", 1,
-                           "request", "r", "at", 1, "life", 1) for item in items}
-    proxy.hold = b"item-"  # so its own questions wait, too; the phone's do not
-    wait_until(lambda: proxy.held >= 1, "they are asked for")
-    assert all(entries.values())
-    for _ in range(5):
-        location = buy(shop)
+    proxy.hold = lua_scripts.sha1(LUA / "queue_oldest.lua").encode()
+    for item in items:
+        redis("XADD", "inventory:{%s}:queue" % item, "*", "key", "k", "id", 32 * "0", "quantity", 1, "request", "r", "at", 1,
+              "life", 1)
+    wait_until(lambda: proxy.held >= 1, "entries are asked for")
+    locations = [buy(shop) for _ in range(5)]
     proxy.hold = None
-    assert outcome(shop, location).status == 200
+    assert [outcome(shop, location).json["unit"] for location in locations] == [5, 4, 3, 2, 1]
 
 
 # ---- Who waits ----------------------------------------------------------------------------------

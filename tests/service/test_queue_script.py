@@ -3,8 +3,8 @@
 import pathlib
 import re
 
+import lua_scripts
 import pytest
-import scripts
 
 from queue_shop import LISTED, STOCK, STREAM
 
@@ -27,7 +27,7 @@ def redis(server):
 
 
 def run(redis, script, keys, *arguments):
-    answer = redis("EVAL", scripts.text(LUA / f"{script}.lua"), len(keys), *keys, *arguments)
+    answer = redis("EVAL", lua_scripts.text(LUA / f"{script}.lua"), len(keys), *keys, *arguments)
     return str(answer) if isinstance(answer, Exception) else answer
 
 
