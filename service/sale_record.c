@@ -37,11 +37,11 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
     char entry[STOCK_ENTRY_MAX + 16] = "";
     if (sale->purpose == SALE_RESTOCK)
         return;
-    if (sale->works_off)
+    if (sale->processes)
         metrics_queue(sale->settled, sale->passed);
     if (sale->passed)
         return;
-    if (sale->works_off && !sale->settled) {
+    if (sale->processes && !sale->settled) {
         RECORD(env, sale, "requeued", ",\"code\":%d,\"reason\":\"%s\"", env->codes[sale->result],
                rows[sale->result].reason[0] != '\0' ? rows[sale->result].reason
                                                     : "outcome-unknown");
