@@ -47,7 +47,7 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
                                                     : "outcome-unknown");
         return;
     }
-    if (sale->works_off)
+    if (sale->processes)
         snprintf(entry, sizeof entry, ",\"entry\":\"%s\"", sale->entry->number);
     if (sale->purpose == SALE_READ)
         metrics_read((int)sale->result);

@@ -11,7 +11,7 @@ import pytest
 
 from failpoints import arm, paused
 from queue_shop import LISTED, STOCK, STREAM, accepted, buy, is_empty, keepers, length, opened, outcome
-from world import Background, Redis, check_history, hold_lock, read_history, release_lock, wait_until
+from world import Background, LossyProxy, Redis, check_history, hold_lock, read_history, release_lock, wait_until
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
 RECORD = STOCK + ":key:k"
@@ -270,6 +270,29 @@ def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script, 
     assert events.count("accepted") == events.count("write") == 1
 
 
+class Forgetful(LossyProxy):
+    """Once a reply was lost, each reply to a command that holds the word `then` is lost, too."""
+    then = b""
+
+    def _carry(self, command, server):
+        reply = super()._carry(command, server)
+        return None if self.lost and self.then in command else reply
+
+
+def test_a_lost_acceptance_is_not_told_as_a_refusal(redis, start):
+    """That its connection was ended says that it does not arrive any more, and not that it did not arrive."""
+    between = Forgetful(redis)
+    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", between.url, "--redis-timeout-ms", 300,
+                  "--failpoints", "queue.taken=pause")
+    buy(shop)
+    between.then = lua_scripts.sha1(LUA / "queue_list.lua").encode()
+    between.lose = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
+    reply = shop.sell(key="k")
+    assert reply.problem == "outcome-unknown" and "GET /sales/phone." in reply.json["detail"], reply
+    assert between.lost == 1 and length(redis) == 2
+    between.end()
+
+
 def test_a_lost_reply_to_the_question(redis, start, proxy):
     shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", proxy.url)
     location = buy(shop)
@@ -385,24 +408,15 @@ def test_an_end_without_a_lock_is_recorded(redis, start, tmp_path):
     assert "hold" not in taken and refused["reason"] == "deadline" and refused["entry"] == taken["entry"]
 
 
-def test_an_acceptance_that_nobody_knows_of_is_recorded(redis, start, proxy, tmp_path):
+def test_an_acceptance_that_nobody_knows_of_is_recorded(redis, start, tmp_path):
     """Redis never answers it, and the sale is in the queue all the same."""
-    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", proxy.url, "--redis-timeout-ms", 200,
+    between = Forgetful(redis)
+    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", between.url, "--redis-timeout-ms", 200,
                   "--history", tmp_path / "h.jsonl")
     accepted(shop.sell())
-    script = hashlib.sha1((LUA / "queue_accept.lua").read_bytes()).hexdigest().encode()
-    lost = []
-
-    def swallow():
-        while not lost:
-            proxy.lose = script
-            time.sleep(0.001)
-    thread = threading.Thread(target=swallow)
-    thread.start()
+    between.then = between.lose = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
     reply = shop.sell(request="doubt")
-    lost.append(True)
-    thread.join()
-    proxy.lose = None
+    between.then = b"nothing"
     shop.end()
     told = [event for event in read_history(tmp_path / "h.jsonl") if event.get("request") == "doubt"]
     unknown = [event for event in told if event["event"] == "unknown"]
