@@ -1187,7 +1187,7 @@ OF_QUEUES = [
      OPERATORS, "test_a_switch_that_keeps_the_queue_waits_for_none"),
     ("what was accepted is processed under the lock that is lost", "service/admin.c",
      "    if (keeps && !switch_to(service, worker, request, &first))\n", "    if (false && !switch_to(service, worker, request, &first))\n",
-     OPERATORS, "test_a_switch_cures"),
+     OPERATORS, "test_a_switch_cures_a_lock_that_is_lost"),
     ("a switch does not say why a queue stays", QUEUE_WORKER,
      "    const bool failed = work != NULL && work->why[0] != '\\0';", "    const bool failed = false;",
      OPERATORS, "test_a_switch_says_why_a_queue_does_not_move"),

@@ -3,8 +3,6 @@
 import os
 import pathlib
 import subprocess
-import threading
-import time
 
 import lua_scripts
 import pytest
