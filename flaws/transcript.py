@@ -5,10 +5,10 @@ is written as the name of the buyer or instance that has it, and a channel as wh
 import collections
 import dataclasses
 import functools
-import hashlib
 import re
 
 import ladder
+import lua_scripts as lua
 
 # A client; behind it the number of an acquisition or of an owner, and of a hold. See lock/owner.h.
 ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?::([xt]?)(\d+)(\.\d+)?(#\d+)?)?")
@@ -78,9 +78,8 @@ class Script:
 def scripts():
     """Lua's scripts by the SHA1 that Redis knows them by: the lock's, and the stock's."""
     folders = (ladder.ROOT / "lock" / "lua", ladder.ROOT / "service" / "lua")
-    codes = {file: file.read_bytes() for folder in folders for file in sorted(folder.glob("*.lua"))}
-    return {hashlib.sha1(code).hexdigest(): Script(file.name, code.decode().splitlines()[0][:HEAD_MAX])
-            for file, code in codes.items()}
+    return {lua.sha1(file): Script(file.name, lua.text(file).splitlines()[0][:HEAD_MAX])
+            for folder in folders for file in sorted(folder.glob("*.lua"))}
 
 
 def epochs_in(event, names):

@@ -508,11 +508,10 @@ static bool switch_epoch(struct service *service, struct sale_worker *worker,
 /* No sale is in flight. False: this instance was not switched, and the request is answered. The
  * epoch comes first: if the rest fails, this instance sells nothing until it is switched. */
 static bool switch_now(struct service *service, struct sale_worker *worker, struct request *request,
-                       struct wish *wish)
+                       const struct wish *wish)
 {
     char error[HISTORY_ERROR_MAX];
-    if (!admin_settle(service, request, wish, &service->mode.now) ||
-        !switch_epoch(service, worker, request, wish))
+    if (!switch_epoch(service, worker, request, wish))
         return false;
     mode_hold(&service->mode); /* a sale that is refused meanwhile is recorded before it or after */
     const bool recorded = record_switch(service, wish, error);
@@ -550,21 +549,54 @@ static void await_session(struct service *service, const struct setting *setting
         outage_hint(service->env.outage, locks->role, OUTAGE_THERE);
 }
 
-/* Lets what was accepted under the old setting be worked off under it. False: that took too long,
- * and the request is answered. */
+/* As switch_now, and makes the new lock ready. */
+static bool switch_to(struct service *service, struct sale_worker *worker, struct request *request,
+                      const struct wish *wish)
+{
+    if (!switch_now(service, worker, request, wish))
+        return false;
+    lock_owner_close_locks(&service->lock_owner_pool, wish->setting.rung);
+    for (size_t i = 0; i < LOCK_ROLES; i++)
+        lock_servers_use(&service->locks[i], i == lock_servers_role(wish->setting.rung));
+    await_session(service, &wish->setting);
+    return true;
+}
+
+/* Lets what was accepted be processed. False: that took too long, and the request is answered. */
 static bool drain_queues(struct service *service, struct sale_worker *worker,
                          struct request *request)
 {
     const int64_t deadline_ns = finish_by_ns(&service->config);
-    if (service->mode.now.on_conflict != CONFLICT_QUEUE)
-        return true;
+    char why[STOCK_ERROR_MAX] = "sales of queues are still in flight";
     mode_drain(&service->mode);
-    const bool done = queue_worker_drain(service->queue, worker->stock, deadline_ns);
+    const bool done = queue_worker_drain(service->queue, worker->stock, deadline_ns, why);
     const bool ended = mode_end_drain(&service->mode, finish_by_ns(&service->config));
+    text_hide_servers(why);
     if (!done || !ended)
         answer_problem(request, PROBLEM_SWITCH_TIMEOUT,
-                       "sales that were accepted before are still in their items' queues");
+                       "sales that were accepted before are not decided yet, and on_conflict "
+                       "remains queue (%s)",
+                       why);
     return done && ended;
+}
+
+/* Before a switch that ends the processing of queues, what was accepted is processed. If the new
+ * lock and way to write can do that, they are switched to first: they may be the cure for a queue
+ * that does not move. False: the request is answered. */
+static bool leave_queues(struct service *service, struct sale_worker *worker,
+                         struct request *request, const struct wish *wish)
+{
+    const struct setting *now = &service->mode.now;
+    const bool keeps = write_keeps_keys(wish->setting.write);
+    const bool stays = wish->setting.on_conflict == CONFLICT_QUEUE;
+    if (now->on_conflict != CONFLICT_QUEUE || (stays && keeps))
+        return true;
+    struct wish first = {.setting = *now};
+    first.setting.rung = wish->setting.rung;
+    first.setting.write = wish->setting.write;
+    if (keeps && !switch_to(service, worker, request, &first))
+        return false;
+    return drain_queues(service, worker, request);
 }
 
 /* Lets the sales in flight end, then switches. Answers the request. */
@@ -582,14 +614,9 @@ static void switch_lock(struct service *service, struct sale_worker *worker,
                        atomic_load(&service->mode.in_flight));
         return;
     }
-    bool switched =
-        drain_queues(service, worker, request) && switch_now(service, worker, request, wish);
-    if (switched) {
-        lock_owner_close_locks(&service->lock_owner_pool, wish->setting.rung);
-        for (size_t i = 0; i < LOCK_ROLES; i++)
-            lock_servers_use(&service->locks[i], i == lock_servers_role(wish->setting.rung));
-        await_session(service, &wish->setting);
-    }
+    const bool switched = admin_settle(service, request, wish, &service->mode.now) &&
+                          leave_queues(service, worker, request, wish) &&
+                          switch_to(service, worker, request, wish);
     mode_open(&service->mode);
     workers_go_on(service->sales);
     if (switched) {

@@ -112,7 +112,7 @@ static const struct row rows[] = {
      "what a sale does if another one has the lock. With wait: it waits for the lock, for "
      "--wait-ms at most. With fail: it makes one attempt, and is answered 503 lock-busy at once. "
      "With queue: each sale is answered 202 and put into its item's queue, which the instances "
-     "work off; needs --write atomic or fenced"},
+     "process; needs --write atomic or fenced"},
     {"queue-max", NUMBER, "", "sales", "100000", 1, 10000000, AT(queue_max),
      "with --on-conflict queue: sales that an item's queue may have. More are answered 503"},
     {"queue-life-ms", NUMBER, "", "ms", "300000", 100, 86400000, AT(queue_life_ms),

@@ -48,7 +48,7 @@ bool conflict_fits(int on_conflict, int write, bool flaws, char error[CONFLICT_E
 
 bool conflict_needs_lock(const struct sale_env *env, const struct sale *sale)
 {
-    if (sale->works_off)
+    if (sale->processes)
         return !sale->expires;
     return env->mode->now.on_conflict != CONFLICT_QUEUE || sale->purpose != SALE_SELL;
 }

@@ -23,7 +23,7 @@ struct sale;
 struct sale_env;
 
 /* Whether the sale takes its lock. With queue it is accepted into its item's queue instead, unless
- * it works off an entry. To end an entry whose life is over needs no lock, either. */
+ * it processes an entry. To end an entry whose life is over needs no lock, either. */
 bool conflict_needs_lock(const struct sale_env *env, const struct sale *sale);
 
 /* For how long this acquire of the sale may wait; 0: it makes one attempt. An operator's restock, a

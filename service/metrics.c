@@ -33,7 +33,7 @@ static const unsigned codes[] = {200, 202, 204, 400, 401, 403, 404, 405, 409,
 
 static atomic_ulong sales[SALE_RESULT_COUNT], reads[SALE_RESULT_COUNT];
 static atomic_ulong requests[ROUTES_MAX][METHOD_COUNT][CODES];
-static atomic_ulong aborted, replayed, aborts, worked_off, requeued, admissions[STOCK_VERDICTS];
+static atomic_ulong aborted, replayed, aborts, processed, requeued, admissions[STOCK_VERDICTS];
 static atomic_ulong holds, releases, checks;
 static atomic_bool servers_away[ROLE_COUNT][LOCK_SERVERS_MAX];
 static struct histogram acquire_time, hold_time;
@@ -93,7 +93,7 @@ void metrics_abort(void)
 void metrics_queue(bool settled, bool passed)
 {
     if (!passed)
-        metrics_add(settled ? &worked_off : &requeued, 1);
+        metrics_add(settled ? &processed : &requeued, 1);
 }
 
 void metrics_acquired(int64_t took_ns)
@@ -373,9 +373,9 @@ char *metrics_print(const struct metrics_now *now)
     metrics_print_single(out, "inventory_queue_length", "gauge",
                          "Accepted sales in the items' queues, as this instance saw them last.",
                          (unsigned long)now->queued);
-    metrics_print_single(out, "inventory_queue_worked_off_total", "counter",
+    metrics_print_single(out, "inventory_queue_processed_total", "counter",
                          "Accepted sales that this instance gave their outcome.",
-                         metrics_load(&worked_off));
+                         metrics_load(&processed));
     metrics_print_single(out, "inventory_queue_requeued_total", "counter",
                          "Attempts of this instance at an accepted sale that left it queued.",
                          metrics_load(&requeued));

@@ -46,7 +46,7 @@ void mode_destroy(struct mode *mode);
 /* Counts a sale in: until it leaves, mode->now does not change. False: a switch is under way. */
 bool mode_enter(struct mode *mode);
 void mode_leave(struct mode *mode);
-/* The same for a sale that works off an entry of a queue: with `drains` it may enter during a
+/* The same for a sale that processes an entry of a queue: with `drains` it may enter during a
  * switch. */
 bool mode_enter_working(struct mode *mode);
 

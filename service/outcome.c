@@ -68,7 +68,7 @@ static bool outcome_waits(const struct service *service, struct request *request
     pause_ms = pause_ms < LOOK_MAX_MS ? pause_ms : LOOK_MAX_MS;
     if (now_ns >= ends_ns || atomic_load(&service->draining) || http_is_client_closed(request))
         return false;
-    workers_resume_at(service->reads, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));
+    workers_resume_at(service->waits, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));
     return true;
 }
 
@@ -92,8 +92,10 @@ bool shop_outcome(struct service *service, struct sale_worker *worker, struct re
     }
     sale->quantity = record.quantity;
     selling_end_by_record(sale, &record);
-    if (record.code == 200 && !selling_is_confirmed(worker, sale))
+    if (record.code != 202 && !selling_is_confirmed(worker, sale)) {
+        outage_hint(service->env.outage, ROLE_STOCK, OUTAGE_LOOK);
         section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
+    }
     sale->replayed = true; /* the instance that sold is named */
     shop_answer_sale(service, request);
     request->answer.replayed = false; /* the request has no key, and this is the first answer */

@@ -58,47 +58,126 @@ static bool queue_is_pair(const redisReply *reply)
 
 static enum stock_status queue_unreadable(struct stock *stock, const char *key)
 {
-    return stock_failed(stock, STOCK_INVALID,
-                        "%s: the oldest entry of %s is none of this shop; an operator must look at "
-                        "it (XRANGE %.100s - + COUNT 1)",
-                        stock_shown(stock), key, key);
+    return stock_failed(
+        stock, STOCK_INVALID,
+        "%s: the oldest entry of %s was not written by this shop, and stops its item; look "
+        "at it (XRANGE %.100s - + COUNT 1), and delete it (XDEL)",
+        stock_shown(stock), key, key);
 }
 
 /* ---- The list of items ----------------------------------------------------------------------- */
 
-static enum stock_status queue_note(struct stock *stock, const char *item, const char *age_ms)
+enum stock_status queue_list(struct stock *stock, const struct sale *sale, bool *listed)
 {
     const redisReply *reply;
-    return stock_run(stock, &lua_queue_list,
-                     (const char *const[]){"1", STOCK_QUEUES_KEY, item, age_ms, NULL}, &reply);
+    enum stock_status status = stock_run(
+        stock, &lua_queue_list,
+        (const char *const[]){"2", STOCK_QUEUES_KEY, sale->stock_key, sale->item, NULL}, &reply);
+    *listed = status == STOCK_OK && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    return status;
 }
 
-enum stock_status queue_list(struct stock *stock, const char *item)
-{
-    return queue_note(stock, item, "");
-}
-
-enum stock_status queue_unlist(struct stock *stock, const char *item)
+enum stock_status queue_tidy(struct stock *stock, const char *item, const char *queue_key)
 {
     char age_ms[24];
-    snprintf(age_ms, sizeof age_ms, "%d", QUEUE_LISTED_MS);
-    return queue_note(stock, item, age_ms);
+    const redisReply *reply;
+    snprintf(age_ms, sizeof age_ms, "%d", QUEUE_UNUSED_MS);
+    return stock_run(
+        stock, &lua_queue_tidy,
+        (const char *const[]){"2", STOCK_QUEUES_KEY, queue_key, item, QUEUE_GROUP, age_ms, NULL},
+        &reply);
 }
 
-enum stock_status queue_listed(struct stock *stock, void (*found)(void *arg, const char *item),
-                               void *arg)
+static void queue_name(const struct config *config, const char *item, struct queue_listed *listed)
 {
-    char last[24];
+    struct sale names = {0};
+    snprintf(names.item, sizeof names.item, "%s", item);
+    sale_name_keys(config, &names);
+    queue_name_keys(config, &names);
+    snprintf(listed->item, sizeof listed->item, "%s", item);
+    memcpy(listed->queue_key, names.queue_key, sizeof listed->queue_key);
+}
+
+/* Reads {cursor, {item, time, item, time, ...}}. Names that are none of an item are left out.
+ * NULL: out of memory, or it is no such reply. */
+static struct queue_listed *queue_to_page(const struct config *config, const redisReply *reply,
+                                          char cursor[QUEUE_CURSOR_MAX + 1], size_t *count)
+{
+    *count = 0;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != REDIS_REPLY_ARRAY ||
+        !queue_copy(reply->element[0], QUEUE_CURSOR_MAX, cursor))
+        return NULL;
+    const redisReply *members = reply->element[1];
+    struct queue_listed *page = calloc(members->elements / 2 + 1, sizeof *page);
+    for (size_t i = 0; page != NULL && i < members->elements; i += 2)
+        if (queue_is_text(members->element[i], ITEM_MAX) && sale_is_item(members->element[i]->str))
+            queue_name(config, members->element[i]->str, &page[(*count)++]);
+    return page;
+}
+
+/* Asks for the lengths of these queues. */
+static enum stock_status queue_ask_lengths(struct stock *stock, struct queue_listed *page,
+                                           size_t count)
+{
+    const char **keys = calloc(count + 1, sizeof *keys);
+    const redisReply **replies = calloc(count + 1, sizeof *replies);
+    enum stock_status status = STOCK_UNAVAILABLE;
+    for (size_t i = 0; keys != NULL && i < count; i++)
+        keys[i] = page[i].queue_key;
+    if (keys != NULL && replies != NULL)
+        status = stock_ask_each(stock, "XLEN", keys, count, replies);
+    for (size_t i = 0; status == STOCK_OK && i < count; i++)
+        page[i].has_entries = replies[i] == NULL || replies[i]->type != REDIS_REPLY_INTEGER ||
+                              replies[i]->integer > 0;
+    free(keys);
+    free(replies);
+    return status;
+}
+
+enum stock_status queue_walk(struct stock *stock, const struct config *config,
+                             char cursor[QUEUE_CURSOR_MAX + 1],
+                             void (*found)(void *arg, const struct queue_listed *listed), void *arg)
+{
+    size_t count;
     const redisReply *reply;
-    snprintf(last, sizeof last, "%d", QUEUE_LIST_MAX - 1);
     enum stock_status status = stock_command(
-        stock, 4, (const char *const[]){"ZRANGE", STOCK_QUEUES_KEY, "0", last}, &reply);
-    if (status != STOCK_OK || reply->type != REDIS_REPLY_ARRAY)
+        stock, 5, (const char *const[]){"ZSCAN", STOCK_QUEUES_KEY, cursor, "COUNT", "256"}, &reply);
+    if (status != STOCK_OK)
         return status;
-    for (size_t i = 0; i < reply->elements; i++)
-        if (queue_is_text(reply->element[i], ITEM_MAX) && sale_is_item(reply->element[i]->str))
-            found(arg, reply->element[i]->str);
-    return STOCK_OK;
+    struct queue_listed *page = queue_to_page(config, reply, cursor, &count);
+    if (page == NULL)
+        return stock_failed(stock, STOCK_UNAVAILABLE, "%s: a page of %s cannot be read",
+                            stock_shown(stock), STOCK_QUEUES_KEY);
+    status = queue_ask_lengths(stock, page, count);
+    for (size_t i = 0; status == STOCK_OK && i < count; i++)
+        found(arg, &page[i]);
+    free(page);
+    return status;
+}
+
+enum stock_status queue_probe(struct stock *stock, const struct config *config)
+{
+    /* No item has these keys: what follows the braces is none of a shop's. */
+    const bool article = config->keys == KEYS_ARTICLE;
+    const char *const keys[] = {
+        STOCK_QUEUES_KEY, article ? "{inventory}:none" : "inventory:{readyz}:none",
+        article ? "{inventory}:none:key:none" : "inventory:{readyz}:none:key:none",
+        article ? "{inventory}:none:queue" : "inventory:{readyz}:none:queue",
+        article ? "{inventory}:none:id:none" : "inventory:{readyz}:none:id:none"};
+    const redisReply *reply;
+    enum stock_status status = stock_run(
+        stock, &lua_queue_probe,
+        (const char *const[]){"5", keys[0], keys[1], keys[2], keys[3], keys[4], NULL}, &reply);
+    const char *refused = status == STOCK_OK && reply->type == REDIS_REPLY_STRING ? reply->str : "";
+    if (status == STOCK_OK && refused[0] == '\0')
+        return STOCK_OK;
+    char why[STOCK_ERROR_MAX / 2];
+    snprintf(why, sizeof why, "%s", refused[0] != '\0' ? refused : stock_error(stock));
+    return stock_failed(stock, refused[0] != '\0' ? STOCK_UNAVAILABLE : status,
+                        "%s refuses what --on-conflict queue needs; change the rights of its user: "
+                        "%s",
+                        stock_shown(stock), why);
 }
 
 /* ---- Accepting ------------------------------------------------------------------------------- */
@@ -150,6 +229,20 @@ enum stock_status queue_accept(struct stock *stock, const struct config *config,
     return status == STOCK_OK ? to_accepted(stock, sale, reply, record, accepted) : status;
 }
 
+enum stock_status queue_recall(struct stock *stock, const struct sale *sale,
+                               struct stock_record *record)
+{
+    const redisReply *reply;
+    enum stock_status status =
+        stock_run(stock, &lua_queue_recall,
+                  (const char *const[]){"2", sale->record_key, sale->queue_key, NULL}, &reply);
+    if (status != STOCK_OK)
+        return status;
+    if (reply->type == REDIS_REPLY_NIL)
+        return stock_failed(stock, STOCK_MISSING, "there is no key %s", sale->stock_key);
+    return stock_to_record(stock, sale->record_key, reply, record);
+}
+
 /* ---- Entries --------------------------------------------------------------------------------- */
 
 static bool queue_to_entry(const redisReply *reply, struct queue_entry *entry)
@@ -161,7 +254,7 @@ static bool queue_to_entry(const redisReply *reply, struct queue_entry *entry)
                  queue_copy(word[1], SALE_KEY_MAX, entry->key) &&
                  queue_copy(word[2], STOCK_RANDOM_DIGITS, entry->random) &&
                  queue_is_text(word[3], 7) && queue_copy(word[4], REQUEST_ID_MAX, entry->request) &&
-                 queue_is_text(word[5], 20) && queue_is_text(word[6], 20);
+                 queue_is_text(word[5], 20) && word[5]->len > 0 && queue_is_text(word[6], 20);
     if (!whole)
         return false;
     entry->quantity = strtoll(word[3]->str, NULL, 10);
@@ -269,29 +362,19 @@ static enum stock_status to_sold(struct stock *stock, const struct queue_sell *s
 enum stock_status queue_sell(struct stock *stock, const struct queue_sell *sell,
                              struct stock_record *record, enum queue_sold *sold)
 {
-    const struct stock_fence *fence = sell->fence;
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char by[STOCK_BY_MAX], keep_ms[24], token[24], epoch[24];
-    int count = 0;
+    const char *const keys[] = {sell->key, sell->record_key, sell->queue_key, sell->pointer_key,
+                                NULL};
+    char by[STOCK_BY_MAX], keep_ms[24];
+    struct stock_fence_room room;
     const redisReply *reply;
     stock_print_by(by, sell->instance, sell->mark);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, sell->keep_ms);
-    snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
-    snprintf(epoch, sizeof epoch, "%" PRIu64, fence != NULL ? fence->epoch : 0);
-    words[count++] = ""; /* the number of keys */
-    words[count++] = sell->key;
-    words[count++] = sell->record_key;
-    words[count++] = sell->queue_key;
-    words[count++] = sell->pointer_key;
-    count = stock_fence_keys(fence, words, count);
-    words[0] = count == 5 ? "4" : count == 7 ? "6" : "8";
-    words[count++] = sell->number;
-    words[count++] = QUEUE_GROUP;
-    words[count++] = by;
-    words[count++] = keep_ms;
-    words[count++] = sell->expires_only ? "expire" : "sell";
-    words[count++] = token;
-    words[count++] = epoch;
+    stock_fenced_words(sell->fence, keys,
+                       (const char *const[]){sell->number, QUEUE_GROUP, by, keep_ms,
+                                             sell->expires_only ? "expire" : "sell", sell->random,
+                                             NULL},
+                       &room, words);
     enum stock_status status = stock_run(stock, &lua_queue_sell, words, &reply);
     return status == STOCK_OK ? to_sold(stock, sell, reply, record, sold) : status;
 }
@@ -326,5 +409,6 @@ enum stock_status queue_find(struct stock *stock, const char *pointer_key,
         return STOCK_MISSING;
     return queue_copy(reply, SALE_KEY_MAX, key)
                ? STOCK_OK
-               : stock_failed(stock, STOCK_INVALID, "%s holds no key of a sale", pointer_key);
+               : stock_failed(stock, STOCK_INVALID,
+                              "%s does not hold the Idempotency-Key of a sale", pointer_key);
 }

@@ -13,22 +13,41 @@
 #include "sale.h"
 #include "stock.h"
 
-/* STOCK_QUEUES_KEY lists the items whose queue was used lately, by time. */
-#define QUEUE_LIST_MAX                                                                             \
-    10000 /* items that one look reads, those first that are listed for longest */
-#define QUEUE_LISTED_MS 600000
+/* STOCK_QUEUES_KEY lists the items with a queue, by the time when a sale was accepted last. */
+#define QUEUE_UNUSED_MS 600000 /* what is not used for so long is removed, see queue_tidy */
 
 /* Sets the sale's queue_key, and by sale->random its pointer_key. They are in the stock's slot. */
 void queue_name_keys(const struct config *config, struct sale *sale);
 void queue_make_random(char random[STOCK_RANDOM_DIGITS + 1]);
 
-/* Lists the item: call it before queue_accept. */
-enum stock_status queue_list(struct stock *stock, const char *item);
-/* Removes the item if it is listed for longer than QUEUE_LISTED_MS. Its queue must be empty. */
-enum stock_status queue_unlist(struct stock *stock, const char *item);
-/* Calls `found` for each listed item. */
-enum stock_status queue_listed(struct stock *stock, void (*found)(void *arg, const char *item),
-                               void *arg);
+/* Lists the sale's item, if it has a stock: call it before queue_accept. *listed: it has. */
+enum stock_status queue_list(struct stock *stock, const struct sale *sale, bool *listed);
+/* Removes what was not used for QUEUE_UNUSED_MS: the item from the list with its queue, if that is
+ * empty, and consumers that own no entry. */
+enum stock_status queue_tidy(struct stock *stock, const char *item, const char *queue_key);
+
+/* One page of the list. A walk begins with the cursor "0" and has ended when it is "0" again. It
+ * meets each item that is listed all the time; perhaps twice. */
+#define QUEUE_CURSOR_MAX 20
+struct queue_listed {
+    char item[ITEM_MAX + 1];
+    char queue_key[KEY_MAX + 8];
+    bool has_entries; /* also if that cannot be told: the key holds something else */
+};
+/* Calls `found` for the items of the page. Its argument is valid until it returns. */
+enum stock_status queue_walk(struct stock *stock, const struct config *config,
+                             char cursor[QUEUE_CURSOR_MAX + 1],
+                             void (*found)(void *arg, const struct queue_listed *listed),
+                             void *arg);
+
+/* Whether the user of the stock's server may send what a queue needs. STOCK_UNAVAILABLE: no, and
+ * stock_error() names the command. Writes nothing. */
+enum stock_status queue_probe(struct stock *stock, const struct config *config);
+
+/* As stock_recall. A record of an accepted sale whose entry is not in the queue any more is
+ * emptied: STOCK_MISSING. */
+enum stock_status queue_recall(struct stock *stock, const struct sale *sale,
+                               struct stock_record *record);
 
 /* Accepts the sale. QUEUE_ACCEPTED: *record is that of an accepted sale, perhaps of an earlier
  * request with its key. QUEUE_DECIDED: *record is the outcome of an earlier one. After STOCK_LOST
@@ -72,6 +91,7 @@ struct queue_sell {
     const char *queue_key;
     const char *pointer_key;
     const char *number; /* of the entry */
+    const char *random; /* of the sale's id */
     const char *instance;
     uint64_t mark; /* of the attempt; not 0 */
     int64_t keep_ms;
@@ -79,7 +99,8 @@ struct queue_sell {
     const struct stock_fence *fence; /* or NULL; not FENCE_LAST_WRITE */
 };
 /* Sells the entry: writes stock, record and acknowledgement in one script. QUEUE_MADE: this attempt
- * decided, and *record says how. QUEUE_KEPT: another attempt had decided. QUEUE_NOT: the entry is
+ * decided, and *record says how. QUEUE_KEPT: another attempt had decided, or the key was accepted
+ * anew after someone had removed the entry. QUEUE_NOT: the entry is
  * finished, or is not the oldest one; or with expires_only its life is not over. After STOCK_LOST
  * the same call may be sent again: the entry is sold once. */
 enum queue_sold { QUEUE_MADE, QUEUE_KEPT, QUEUE_NOT };

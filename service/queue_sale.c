@@ -34,10 +34,25 @@ static int64_t queue_sale_ends_ns(const struct sale_worker *worker)
     return mono_ns() + 2 * worker->env->config->redis_timeout_ms * NS_PER_MS;
 }
 
+static bool queue_sale_asks_replicas(const struct sale_worker *worker)
+{
+    return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
+}
+
+/* Whether the replicas have what the latest command wrote. Hints at what that says of the
+ * server. */
+static bool queue_sale_is_confirmed(struct sale_worker *worker)
+{
+    const bool confirmed = !queue_sale_asks_replicas(worker) || stock_is_confirmed(worker->stock);
+    outage_hint(worker->env->outage, ROLE_STOCK, confirmed ? OUTAGE_THERE : OUTAGE_LOOK);
+    return confirmed;
+}
+
 /* ---- Accepting ------------------------------------------------------------------------------- */
 
-/* A command that was lost and may still arrive. */
+/* A command whose reply was lost. */
 struct queue_doubt {
+    bool lost; /* it may have been carried out: no later reply tells */
     bool open; /* the connection of the latest one was not ended yet */
     bool kept; /* that of an earlier one never was */
     struct stock_broken_connection broken;
@@ -45,7 +60,7 @@ struct queue_doubt {
 
 static bool queue_sale_in_doubt(const struct queue_doubt *doubt)
 {
-    return doubt->open || doubt->kept;
+    return doubt->lost || doubt->open || doubt->kept;
 }
 
 /* Makes sure that a lost command arrives no more, if the server can. */
@@ -55,20 +70,33 @@ static void queue_sale_settle_doubt(struct stock *stock, struct queue_doubt *dou
         doubt->open = false;
 }
 
-/* The item is listed first: so no entry is in a queue that nobody looks at. */
+/* The item is listed first: so no entry is in a queue that nobody looks at. An item without a stock
+ * is not listed, and only an earlier request with the key can have been accepted. */
 static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale *sale,
                                         struct stock_record *record, enum queue_accepted *accepted,
                                         struct queue_doubt *doubt)
 {
     struct stock *stock = worker->stock;
-    enum stock_status status = queue_list(stock, sale->item);
-    if (status != STOCK_OK)
+    bool listed;
+    enum stock_status status = queue_list(stock, sale, &listed);
+    if (status == STOCK_OK && !listed) {
+        status = queue_recall(stock, sale, record);
+        *accepted = record->code == 202 ? QUEUE_ACCEPTED : QUEUE_DECIDED;
+        if (status == STOCK_OK && queue_sale_asks_replicas(worker))
+            status =
+                stock_confirm_record(stock, sale->record_key, worker->env->config->idempotency_ms);
+    }
+    if (!listed && (status == STOCK_OK || status == STOCK_MISSING))
+        doubt->lost = false;
+    if (status != STOCK_OK || !listed)
         return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
     status = queue_accept(stock, worker->env->config, sale, record, accepted);
+    if (status != STOCK_LOST && status != STOCK_UNAVAILABLE)
+        doubt->lost = false; /* the script looks first for what an earlier one has done */
     if (status != STOCK_LOST)
         return status;
-    doubt->kept = queue_sale_in_doubt(doubt);
-    doubt->open = true;
+    doubt->kept = doubt->open || doubt->kept;
+    doubt->open = doubt->lost = true;
     doubt->broken = stock_broken_connection(stock);
     return STOCK_LOST;
 }
@@ -91,12 +119,6 @@ static enum stock_status queue_sale_put(struct sale_worker *worker, struct sale 
         queue_sale_pause();
         queue_sale_settle_doubt(worker->stock, doubt);
     }
-}
-
-static bool queue_sale_is_confirmed(struct sale_worker *worker)
-{
-    return worker->env->config->replicas_ack == DLOCK_REPLICAS_NONE ||
-           stock_is_confirmed(worker->stock);
 }
 
 /* It may be accepted all the same: then the history has its outcome, too. */
@@ -124,18 +146,23 @@ static void queue_sale_refuse(struct sale_worker *worker, struct sale *sale,
                               enum stock_status status, const struct queue_doubt *doubt)
 {
     if (status == STOCK_OK)
-        section_end(sale, SALE_QUEUE_FULL, "the item's queue (--queue-max) is full");
+        section_end(sale, SALE_QUEUE_FULL,
+                    "the item's queue of accepted sales is full (--queue-max)");
     else
         section_end_by_stock(worker, sale, status);
-    if (queue_sale_in_doubt(doubt))
-        queue_sale_unknown(
-            worker, sale,
-            "the reply to the acceptance was lost, and the sale may still be accepted");
+    if (!queue_sale_in_doubt(doubt))
+        return;
+    char detail[sizeof sale->detail];
+    snprintf(detail, sizeof detail,
+             "the reply to the acceptance was lost, and the sale may be accepted; if it is, "
+             "GET /sales/%s.%s will tell",
+             sale->item, sale->random);
+    queue_sale_unknown(worker, sale, detail);
 }
 
 enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
 {
-    struct stock_record record;
+    struct stock_record record = {0};
     struct queue_doubt doubt;
     enum queue_accepted accepted = QUEUE_IS_FULL;
     queue_make_random(sale->random);
@@ -156,12 +183,12 @@ enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
     return sale->result == SALE_ACCEPTED ? queue_sale_point(sale, "accepted", STEP_END) : STEP_END;
 }
 
-/* ---- Working off ----------------------------------------------------------------------------- */
+/* ---- Processing ------------------------------------------------------------------------------ */
 
 void queue_sale_pass(struct sale *sale)
 {
     sale->passed = true;
-    section_end(sale, SALE_REQUEST_IN_FLIGHT, "another one works off the entry, or will");
+    section_end(sale, SALE_REQUEST_IN_FLIGHT, "another one processes the entry, or will");
 }
 
 static struct queue_sell queue_sale_want(const struct sale_worker *worker, const struct sale *sale,
@@ -173,6 +200,7 @@ static struct queue_sell queue_sale_want(const struct sale_worker *worker, const
                                .queue_key = sale->queue_key,
                                .pointer_key = sale->pointer_key,
                                .number = sale->entry->number,
+                               .random = sale->entry->random,
                                .instance = config->instance,
                                .mark = selling_new_mark(),
                                .keep_ms = config->idempotency_ms,
@@ -248,21 +276,22 @@ static void queue_sale_end(struct sale_worker *worker, struct sale *sale,
 
 /* Sends the script, and sends it again while its reply is lost: it sells once. */
 static enum stock_status queue_sale_send(struct sale_worker *worker, struct sale *sale,
-                                         struct stock_record *record, enum queue_sold *sold)
+                                         struct stock_record *record, enum queue_sold *sold,
+                                         bool *lost)
 {
     const int64_t ends_ns = queue_sale_ends_ns(worker);
     struct section_fence room;
     const struct queue_sell want = queue_sale_want(
         worker, sale, sale->expires ? NULL : section_fence(worker->env, sale, &room));
-    bool lost = false;
+    *lost = false;
     for (;;) {
         stock_pin(worker->stock, sale->stock_master);
         stock_ask_replicas(worker->stock, true);
         enum stock_status status = queue_sell(worker->stock, &want, record, sold);
         stock_ask_replicas(worker->stock, false);
         stock_pin(worker->stock, 0);
-        const bool unclear = status == STOCK_LOST || (lost && status == STOCK_UNAVAILABLE);
-        lost = lost || unclear;
+        const bool unclear = status == STOCK_LOST || (*lost && status == STOCK_UNAVAILABLE);
+        *lost = *lost || unclear;
         if (!unclear || mono_ns() >= ends_ns)
             return unclear ? STOCK_LOST : status;
         queue_sale_pause();
@@ -273,13 +302,16 @@ static void queue_sale_decide(struct sale_worker *worker, struct sale *sale)
 {
     struct stock_record record = {0};
     enum queue_sold sold;
-    enum stock_status status = queue_sale_send(worker, sale, &record, &sold);
+    bool lost;
+    enum stock_status status = queue_sale_send(worker, sale, &record, &sold, &lost);
     if (status == STOCK_LOST) {
         outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
         section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
     } else if (status != STOCK_OK) {
         section_end_by_stock(worker, sale, status);
     } else if (sold == QUEUE_MADE) {
+        if (!lost) /* otherwise it may have written on another connection */
+            queue_sale_is_confirmed(worker); /* who asks for the outcome has it confirmed */
         queue_sale_end(worker, sale, &record);
     } else if (sold == QUEUE_KEPT) {
         sale->settled = sale->passed = true;

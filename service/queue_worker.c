@@ -16,10 +16,11 @@
 #include <time.h>
 
 #define BUCKETS 256
-#define FORGET_LOOKS 60
+#define PAGE_PAUSE_MS 10 /* between two pages of one look */
+#define TIDY_LOOKS 60
 
 /* An item with a queue. Its request is no client's: it carries the sale of one entry after the
- * other through the threads that sell. */
+ * other through the threads for queues. */
 struct queue_work {
     struct request request; /* while active: the thread's that runs it */
     struct queue_worker *queue;
@@ -29,8 +30,9 @@ struct queue_work {
     bool logged; /* a failure that lasts is logged once */
     int64_t pause_ms;
     atomic_long length;
-    bool active; /* these are protected by the mutex: its request is on its way */
-    bool again;  /* look once more before it rests */
+    bool active;               /* these are protected by the mutex: its request is on its way */
+    bool again;                /* look once more before it rests */
+    char why[STOCK_ERROR_MAX]; /* its head was not sold at the latest attempt; "": there was none */
     struct queue_work *next;
 };
 
@@ -39,7 +41,8 @@ struct queue_worker {
     pthread_mutex_t mutex; /* protects the buckets and what is said above */
     struct queue_work *buckets[BUCKETS];
     struct request look;
-    unsigned long looks; /* of the thread that runs the look */
+    unsigned long looks; /* these are of the thread that runs the look */
+    char cursor[QUEUE_CURSOR_MAX + 1];
     atomic_bool ending;
     atomic_long in_sale;
 };
@@ -56,14 +59,14 @@ static struct request *request_of(const struct sale *sale)
 
 static void rest(struct queue_worker *queue, struct request *request, int64_t pause_ms)
 {
-    workers_resume_at(queue->service->sales, request, mono_deadline_ns(pause_ms));
+    workers_resume_at(queue->service->queues, request, mono_deadline_ns(pause_ms));
 }
 
-/* Behind the buyers' requests. The queue of requests may be full. */
+/* Behind the other items. Nobody reads its answer if the threads end. */
 static void push(struct queue_worker *queue, struct request *request)
 {
     request->arrived_ns = mono_ns();
-    if (!workers_push(queue->service->sales, request))
+    if (!workers_push(queue->service->queues, request))
         rest(queue, request, QUEUE_PAUSE_MS);
 }
 
@@ -72,13 +75,13 @@ static void push(struct queue_worker *queue, struct request *request)
 static void on_resume(struct sale *sale)
 {
     struct request *request = request_of(sale);
-    workers_resume(request->service->sales, request);
+    workers_resume(request->service->queues, request);
 }
 
 static void on_resume_at(struct sale *sale, int64_t at_ns)
 {
     struct request *request = request_of(sale);
-    workers_resume_at(request->service->sales, request, at_ns);
+    workers_resume_at(request->service->queues, request, at_ns);
 }
 
 static void on_switch(struct sale *sale)
@@ -116,11 +119,19 @@ static bool fall_asleep(struct queue_work *work)
     return asleep;
 }
 
-static void stay_back(struct queue_work *work, const char *why)
+static void note_why(struct queue_work *work, const char *why)
 {
-    if (!work->logged && why != NULL)
+    pthread_mutex_lock(&work->queue->mutex);
+    snprintf(work->why, sizeof work->why, "%s", why);
+    pthread_mutex_unlock(&work->queue->mutex);
+}
+
+static void stay_back(struct queue_work *work, const char *why, bool logs)
+{
+    if (logs && !work->logged)
         log_event(LOG_WARNING, "queue", "%s: %s", work->names.queue_key, why);
-    work->logged = work->logged || why != NULL;
+    work->logged = work->logged || logs;
+    note_why(work, why);
     const int64_t pause_ms = work->pause_ms;
     work->pause_ms = pause_ms * 2 < QUEUE_PAUSE_MAX_MS ? pause_ms * 2 : QUEUE_PAUSE_MAX_MS;
     rest(work->queue, &work->request, pause_ms);
@@ -135,7 +146,7 @@ static void begin_sale(struct queue_work *work)
                           .quantity = work->entry.quantity,
                           .arrived_ns = mono_ns(),
                           .driver = &driver,
-                          .works_off = true,
+                          .processes = true,
                           .expires = work->entry.left_ms <= 0,
                           .entry = &work->entry};
     memcpy(sale->item, work->names.item, sizeof sale->item);
@@ -173,7 +184,7 @@ static bool begin_next(struct queue_work *work, struct sale_worker *worker)
         return true;
     }
     if (status != STOCK_MISSING)
-        stay_back(work, status == STOCK_INVALID ? stock_error(worker->stock) : NULL);
+        stay_back(work, stock_error(worker->stock), status == STOCK_INVALID);
     atomic_fetch_sub(&queue->in_sale, 1);
     return false;
 }
@@ -186,9 +197,10 @@ static void end_sale(struct queue_work *work)
     if (ended) {
         work->pause_ms = QUEUE_PAUSE_MS;
         work->logged = false;
+        note_why(work, "");
         push(work->queue, &work->request);
     } else {
-        stay_back(work, sale->detail);
+        stay_back(work, sale->detail, true);
     }
 }
 
@@ -258,11 +270,6 @@ void queue_worker_wake(struct queue_worker *queue, const char *item)
         push(queue, &work->request);
 }
 
-static void wake_listed(void *queue, const char *item)
-{
-    queue_worker_wake(queue, item);
-}
-
 /* Takes an idle item without entries out of its bucket. */
 static struct queue_work *take_idle(struct queue_worker *queue, size_t bucket)
 {
@@ -276,17 +283,12 @@ static struct queue_work *take_idle(struct queue_worker *queue, size_t bucket)
     return work;
 }
 
-/* Items that nobody has bought for long are listed no more. It costs a command for each idle
- * item. */
-static void forget_idle(struct queue_worker *queue, struct stock *stock)
+static void forget_idle(struct queue_worker *queue)
 {
     struct queue_work *work;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        while ((work = take_idle(queue, i)) != NULL) {
-            queue_unlist(stock, work->names.item);
+    for (size_t i = 0; i < BUCKETS; i++)
+        while ((work = take_idle(queue, i)) != NULL)
             free(work);
-        }
-    }
 }
 
 static struct queue_worker *worker_of(const struct request *look)
@@ -294,30 +296,42 @@ static struct queue_worker *worker_of(const struct request *look)
     return (struct queue_worker *)((char *)look - offsetof(struct queue_worker, look));
 }
 
-/* Never answers. */
+/* Of one page of the list. */
+struct glance {
+    struct queue_worker *queue;
+    struct stock *stock;
+    bool tidies;
+};
+
+/* Wakes the item if it has entries. Now and then what nobody uses is removed, until a command
+ * fails: a server that hangs is asked once. */
+static void look_at_listed(void *arg, const struct queue_listed *listed)
+{
+    struct glance *glance = arg;
+    if (listed->has_entries)
+        queue_worker_wake(glance->queue, listed->item);
+    if (glance->tidies && works(glance->queue))
+        glance->tidies = queue_tidy(glance->stock, listed->item, listed->queue_key) == STOCK_OK;
+}
+
+/* Reads one page. Never answers. */
 static bool run_look(struct service *service, struct sale_worker *worker, struct request *look)
 {
     struct queue_worker *queue = worker_of(look);
-    if (works(queue) && !outage_lasts(service->env.outage, ROLE_STOCK)) {
-        if (++queue->looks % FORGET_LOOKS == 0)
-            forget_idle(queue, worker->stock);
-        queue_listed(worker->stock, wake_listed, queue);
-    }
-    rest(queue, look, QUEUE_LOOK_MS);
+    struct glance glance = {queue, worker->stock, queue->looks % TIDY_LOOKS == TIDY_LOOKS - 1};
+    const bool asks = works(queue) && !outage_lasts(service->env.outage, ROLE_STOCK);
+    if (!asks || queue_walk(worker->stock, &service->config, queue->cursor, look_at_listed,
+                            &glance) != STOCK_OK)
+        snprintf(queue->cursor, sizeof queue->cursor, "0");
+    const bool over = strcmp(queue->cursor, "0") == 0;
+    if (over && queue->looks++ % TIDY_LOOKS == 0)
+        forget_idle(queue);
+    rest(queue, look, over ? QUEUE_LOOK_MS : PAGE_PAUSE_MS);
     return false;
 }
 
 static const struct route look_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
                                         false,         RUN_SALES,    NULL, run_look};
-
-bool queue_worker_expire(struct request *request)
-{
-    const bool looks = request->route == &look_route;
-    if (!looks && request->route != &work_route)
-        return false;
-    rest(looks ? worker_of(request) : work_of(request)->queue, request, QUEUE_PAUSE_MS);
-    return true;
-}
 
 long queue_worker_length(struct queue_worker *queue)
 {
@@ -334,7 +348,7 @@ long queue_worker_length(struct queue_worker *queue)
 
 /* The newest entry of an item, when the switch began. */
 struct goal {
-    struct sale names;
+    struct queue_listed listed;
     char number[STOCK_ENTRY_MAX + 1];
     struct goal *next;
 };
@@ -345,34 +359,42 @@ struct goals {
     bool whole;
 };
 
-static void add_goal(void *arg, const char *item)
+static void add_goal(void *arg, const struct queue_listed *listed)
 {
     struct goals *goals = arg;
-    struct goal *goal = calloc(1, sizeof *goal);
+    struct goal *goal = listed->has_entries ? calloc(1, sizeof *goal) : NULL;
     if (goal == NULL) {
-        goals->whole = false;
+        goals->whole = goals->whole && !listed->has_entries;
         return;
     }
-    snprintf(goal->names.item, sizeof goal->names.item, "%s", item);
-    sale_name_keys(&goals->queue->service->config, &goal->names);
-    queue_name_keys(&goals->queue->service->config, &goal->names);
+    goal->listed = *listed;
     goal->next = goals->first;
     goals->first = goal;
 }
 
-/* Reads how far each queue reaches now. */
-static bool set_goals(struct goals *goals, struct stock *stock)
+/* Reads how far each queue reaches now. False: not all of that was read, and why[] says so. */
+static bool set_goals(struct goals *goals, struct stock *stock, int64_t deadline_ns,
+                      char why[STOCK_ERROR_MAX])
 {
+    char cursor[QUEUE_CURSOR_MAX + 1] = "0";
+    enum stock_status status;
     goals->whole = true;
-    enum stock_status status = queue_listed(stock, add_goal, goals);
+    do
+        status = queue_walk(stock, &goals->queue->service->config, cursor, add_goal, goals);
+    while (status == STOCK_OK && strcmp(cursor, "0") != 0 && mono_ns() < deadline_ns);
+    goals->whole = goals->whole && strcmp(cursor, "0") == 0;
     for (struct goal *goal = goals->first; status == STOCK_OK && goal != NULL; goal = goal->next) {
-        status = queue_newest(stock, goal->names.queue_key, goal->number);
+        status = queue_newest(stock, goal->listed.queue_key, goal->number);
         status = status == STOCK_MISSING ? STOCK_OK : status;
     }
+    if (status != STOCK_OK)
+        snprintf(why, STOCK_ERROR_MAX, "the queues could not be read: %.440s", stock_error(stock));
+    else if (!goals->whole)
+        snprintf(why, STOCK_ERROR_MAX, "there was too little time or memory to find all queues");
     return status == STOCK_OK && goals->whole;
 }
 
-/* Waits until the queue is worked off up to the goal. */
+/* Waits until the queue is processed up to the goal. */
 static bool await_goal(const struct goal *goal, struct queue_worker *queue, struct stock *stock,
                        int64_t deadline_ns)
 {
@@ -381,22 +403,40 @@ static bool await_goal(const struct goal *goal, struct queue_worker *queue, stru
     while (has) {
         if (mono_ns() >= deadline_ns || atomic_load(&queue->ending))
             return false;
-        queue_worker_wake(queue, goal->names.item);
+        queue_worker_wake(queue, goal->listed.item);
         nanosleep(&pause, NULL);
-        /* while the server does not tell, it is not known to be worked off */
-        if (queue_has_until(stock, goal->names.queue_key, goal->number, &has) != STOCK_OK)
+        /* while the server does not tell, it is not known to be processed */
+        if (queue_has_until(stock, goal->listed.queue_key, goal->number, &has) != STOCK_OK)
             has = true;
     }
     return true;
 }
 
-bool queue_worker_drain(struct queue_worker *queue, struct stock *stock, long long deadline_ns)
+/* Says what became of the head of the item's queue. */
+static void say_why(struct queue_worker *queue, const char *item, char why[STOCK_ERROR_MAX])
+{
+    pthread_mutex_lock(&queue->mutex);
+    const struct queue_work *work = find_or_add(queue, item);
+    const bool failed = work != NULL && work->why[0] != '\0';
+    if (failed)
+        snprintf(why, STOCK_ERROR_MAX, "the first sale in the queue of %s fails: %.380s", item,
+                 work->why);
+    else
+        snprintf(why, STOCK_ERROR_MAX, "there was too little time for the queue of %s", item);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+bool queue_worker_drain(struct queue_worker *queue, struct stock *stock, long long deadline_ns,
+                        char why[STOCK_ERROR_MAX])
 {
     struct goals goals = {.queue = queue};
-    bool done = set_goals(&goals, stock);
+    bool done = set_goals(&goals, stock, deadline_ns, why);
     for (struct goal *goal = goals.first, *next; goal != NULL; goal = next) {
         next = goal->next;
-        done = done && await_goal(goal, queue, stock, deadline_ns);
+        if (done && !await_goal(goal, queue, stock, deadline_ns)) {
+            done = false;
+            say_why(queue, goal->listed.item, why);
+        }
         free(goal);
     }
     return done;
@@ -411,6 +451,7 @@ struct queue_worker *queue_worker_new(struct service *service)
         return NULL;
     queue->service = service;
     queue->look.route = &look_route;
+    snprintf(queue->cursor, sizeof queue->cursor, "0");
     queue->look.service = service;
     pthread_mutex_init(&queue->mutex, NULL);
     atomic_init(&queue->ending, false);

@@ -7,6 +7,8 @@
  */
 #include "readiness.h"
 
+#include "conflict.h"
+#include "queue.h"
 #include "text.h"
 
 #include <sys/eventfd.h>
@@ -154,6 +156,9 @@ const char *readiness_fault(struct service *service, struct stock *stock,
     if (service->config.history_required && failing)
         return "the history cannot be written: the log says why";
     const char *why = readiness_ask(service, stock, ROLE_STOCK);
+    if (why == NULL && setting.on_conflict == CONFLICT_QUEUE &&
+        queue_probe(stock, &service->config) != STOCK_OK)
+        why = stock_error(stock);
     if (why != NULL || !asks_lock)
         return why;
     return locks->engine != NULL ? readiness_ask_ensemble(service, locks, text)

@@ -324,7 +324,8 @@ bool routes_serve(struct service *service, struct request *request)
         return false;
     /* It is refused also while the workers stop. */
     bool ending = atomic_load(&service->draining);
-    const char *detail = ending ? "the instance is shutting down" : "the queue (--queue) is full";
+    const char *detail =
+        ending ? "the instance is shutting down" : "the queue of requests (--queue) is full";
     if (routes_is_sale(request))
         shop_refuse(service, request, ending ? SALE_DRAINING : SALE_QUEUE_FULL, detail);
     else

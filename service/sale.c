@@ -57,7 +57,7 @@ static void check_key(const struct sale_env *env, struct sale *sale)
 {
     const int write = env->mode->now.write;
     char detail[sizeof sale->detail], names[WRITE_NAMES_MAX];
-    if (sale->key[0] == '\0' || sale->works_off)
+    if (sale->key[0] == '\0' || sale->processes)
         return;
     if (segments_several(env))
         section_end(sale, SALE_KEY_UNSUPPORTED,
@@ -78,7 +78,7 @@ static void sale_invoke(const struct sale_env *env, struct sale *sale)
 {
     if (find_keys(env, sale))
         check_key(env, sale);
-    if (!sale->works_off)
+    if (!sale->processes)
         sale_record_invoke(env, sale);
     else if (env->mode->now.on_conflict != CONFLICT_QUEUE)
         queue_sale_pass(sale);
@@ -89,7 +89,7 @@ static void sale_invoke(const struct sale_env *env, struct sale *sale)
 static enum sale_step sale_enter(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;
-    if (!(sale->works_off ? mode_enter_working(env->mode) : mode_enter(env->mode)))
+    if (!(sale->processes ? mode_enter_working(env->mode) : mode_enter(env->mode)))
         return reads && !mode_copy(env->mode).guard_reads ? STEP_ASIDE : STEP_ENTER;
     if (reads && !env->mode->now.guard_reads) {
         mode_leave(env->mode);
@@ -190,7 +190,7 @@ static enum sale_step sale_begin(struct sale_worker *worker, struct sale *sale)
     const int64_t begins_ns = mono_ns();
     const bool locks = conflict_needs_lock(env, sale);
     sale->deadline_ns = sale->arrived_ns + env->config->wait_ms * NS_PER_MS;
-    if (sale->works_off && !sale->expires)
+    if (sale->processes && !sale->expires)
         sale->deadline_ns =
             min_ns(sale->deadline_ns, sale->arrived_ns + sale->entry->left_ms * NS_PER_MS);
     sale->mode = first_mode(env, sale);
@@ -226,7 +226,7 @@ static enum sale_step sale_joined(struct sale_worker *worker, struct sale *sale)
         return STEP_EXPIRE;
     if (conflict_needs_lock(worker->env, sale) && !epoch_begin(worker, sale))
         return STEP_END;
-    return sale->works_off ? STEP_ASK : STEP_ADMIT;
+    return sale->processes ? STEP_ASK : STEP_ADMIT;
 }
 
 /* A sale that had the lock while it waits for a connection would keep the lock from others, which
@@ -390,13 +390,13 @@ static enum sale_step sale_in_section(struct sale_worker *worker, struct sale *s
     else if (sale->purpose == SALE_RESTOCK)
         return restock(worker, sale);
     else
-        return sale->works_off ? queue_sale_take(worker, sale) : selling_read(worker, sale);
+        return sale->processes ? queue_sale_take(worker, sale) : selling_read(worker, sale);
     return STEP_LEAVE;
 }
 
 static enum sale_step sale_write(struct sale_worker *worker, struct sale *sale)
 {
-    return sale->works_off ? queue_sale_sell(worker, sale) : selling_write(worker, sale);
+    return sale->processes ? queue_sale_sell(worker, sale) : selling_write(worker, sale);
 }
 
 static enum sale_step sale_reenter(struct sale_worker *worker, struct sale *sale)

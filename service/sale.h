@@ -153,9 +153,9 @@ struct sale {
     char key[SALE_KEY_MAX + 1]; /* its Idempotency-Key; "": none */
     int64_t arrived_ns;
     const struct sale_driver *driver;
-    bool works_off;                       /* it sells an entry of its item's queue, see queue.h */
-    bool expires;                         /* works_off: the entry's life is over */
-    const struct queue_entry *entry;      /* of works_off */
+    bool processes;                       /* it sells an entry of its item's queue, see queue.h */
+    bool expires;                         /* processes: the entry's life is over */
+    const struct queue_entry *entry;      /* of processes */
     char random[STOCK_RANDOM_DIGITS + 1]; /* the random part of its id, if it is queued; "": none */
 
     /* the result */
@@ -170,8 +170,8 @@ struct sale {
     int64_t wait_us;       /* NOT_ADMITTED: until one more can be admitted */
     bool kept;             /* the answer SOLD_OUT was stored under its key */
     bool replayed;         /* the answer had been stored under its key: nothing was sold now */
-    bool settled;          /* works_off: the entry has its outcome, and left the queue */
-    bool passed;           /* works_off: the entry was finished elsewhere meanwhile */
+    bool settled;          /* processes: the entry has its outcome, and left the queue */
+    bool passed;           /* processes: the entry was finished elsewhere meanwhile */
     char answered_by[STOCK_ANSWERED_BY_MAX + 1]; /* replayed: the instance that gave that answer */
     char detail[STOCK_ERROR_MAX];
 

@@ -37,17 +37,17 @@ void sale_record_end(const struct sale_env *env, const struct sale *sale)
     char entry[STOCK_ENTRY_MAX + 16] = "";
     if (sale->purpose == SALE_RESTOCK)
         return;
-    if (sale->works_off)
+    if (sale->processes)
         metrics_queue(sale->settled, sale->passed);
     if (sale->passed)
         return;
-    if (sale->works_off && !sale->settled) {
+    if (sale->processes && !sale->settled) {
         RECORD(env, sale, "requeued", ",\"code\":%d,\"reason\":\"%s\"", env->codes[sale->result],
                rows[sale->result].reason[0] != '\0' ? rows[sale->result].reason
                                                     : "outcome-unknown");
         return;
     }
-    if (sale->works_off)
+    if (sale->processes)
         snprintf(entry, sizeof entry, ",\"entry\":\"%s\"", sale->entry->number);
     if (sale->purpose == SALE_READ)
         metrics_read((int)sale->result);

@@ -7,7 +7,9 @@
 #include "../lock/clock.h"
 #include "resolve.h"
 #include "log.h"
+#include "conflict.h"
 #include "metrics.h"
+#include "queue.h"
 #include "sale_record.h"
 #include "span.h"
 
@@ -93,7 +95,6 @@ static void record_parts(const struct sale_env *env, struct sale *sale, int64_t 
 void selling_sold(const struct sale_env *env, struct sale *sale, int64_t after)
 {
     const int64_t before = sale->left;
-    outage_hint(env->outage, ROLE_STOCK, OUTAGE_THERE);
     if (segments_several(env)) {
         record_parts(env, sale, after);
         return;
@@ -124,8 +125,10 @@ static void end_unknown(struct sale_worker *worker, struct sale *sale)
     char parts[24] = "";
     if (segments_several(worker->env))
         snprintf(parts, sizeof parts, ",\"parts\":%zu", span_count(sale));
-    RECORD(worker->env, sale, "unknown", ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64 "%s",
-           sale->hold_id, worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity, parts);
+    if (sale->hold_id[0] != '\0') /* a queue is looked at without the lock */
+        RECORD(worker->env, sale, "unknown",
+               ",\"hold\":\"%s\",\"code\":%d,\"quantity\":%" PRId64 "%s", sale->hold_id,
+               worker->env->codes[SALE_OUTCOME_UNKNOWN], sale->quantity, parts);
     section_end(sale, SALE_OUTCOME_UNKNOWN, stock_error(worker->stock));
 }
 
@@ -188,6 +191,15 @@ void selling_end_by_record(struct sale *sale, const struct stock_record *record)
     section_end(sale, selling_result_of(record), detail);
 }
 
+/* A refusal that a queue stores needs it, too. If it were lost, the sale would be in the queue
+ * again, and might be sold. */
+static bool selling_must_confirm(const struct sale_env *env, const struct stock_record *kept)
+{
+    const bool is_refusal = kept->code == env->codes[SALE_SOLD_OUT];
+    return kept->code != env->codes[SALE_ACCEPTED] &&
+           (!is_refusal || env->mode->now.on_conflict == CONFLICT_QUEUE);
+}
+
 void selling_replay(struct sale_worker *worker, struct sale *sale, const struct stock_record *kept)
 {
     const struct sale_env *env = worker->env;
@@ -201,7 +213,7 @@ void selling_replay(struct sale_worker *worker, struct sale *sale, const struct 
         section_end(sale, SALE_KEY_REUSED, detail);
         return;
     }
-    if (sold && !selling_is_confirmed(worker, sale)) {
+    if (selling_must_confirm(env, kept) && !selling_is_confirmed(worker, sale)) {
         end_unknown(worker, sale);
         return;
     }
@@ -229,6 +241,10 @@ static bool ends_by_record(struct sale_worker *worker, struct sale *sale)
     if (sale->key[0] == '\0')
         return false;
     enum stock_status status = stock_recall(worker->stock, sale->record_key, &record);
+    if (status == STOCK_OK && record.code == worker->env->codes[SALE_ACCEPTED]) {
+        queue_name_keys(worker->env->config, sale);
+        status = queue_recall(worker->stock, sale, &record);
+    }
     if (status == STOCK_OK)
         selling_replay(worker, sale, &record);
     else if (status == STOCK_INVALID)
@@ -497,6 +513,7 @@ enum sale_step selling_write(struct sale_worker *worker, struct sale *sale)
     } else if (!is_confirmed(worker, sale, &outcome)) {
         end_unknown(worker, sale);
     } else {
+        outage_hint(env->outage, ROLE_STOCK, OUTAGE_THERE);
         selling_sold(env, sale, after);
         return section_point(sale, "after_write", STEP_LEAVE);
     }

@@ -21,6 +21,8 @@
 #include <unistd.h>
 
 #define READ_THREADS 2
+#define WAIT_THREADS 1
+#define QUEUE_THREADS 4
 #define ASIDE_THREADS 2
 #define SIDE_QUEUE 1024 /* the queue of each of these two pools */
 #define LOCK_THREADS 2  /* the lock library's threads that make attempts for waiting sales */
@@ -84,10 +86,29 @@ static void run_request(void *arg, struct request *request)
 
 static void expire_request(void *arg, struct request *request)
 {
-    if (queue_worker_expire(request))
-        return;
     routes_expire(arg, request);
     http_answer(request);
+}
+
+/* The threads for queues have ended: nobody waits for an answer. */
+static void leave_request(void *arg, struct request *request)
+{
+    (void)arg;
+    (void)request;
+}
+
+/* Its requests are no client's, so they wait as long as they must. There is at most one for each
+ * item. */
+static struct workers *start_queues(struct service *service)
+{
+    return workers_start(&(struct workers_options){.threads = QUEUE_THREADS,
+                                                   .queue_max = SIZE_MAX,
+                                                   .wait_ms = INT64_MAX / NS_PER_MS / 2,
+                                                   .arg = service,
+                                                   .open = open_sharing,
+                                                   .close = close_worker,
+                                                   .run = run_request,
+                                                   .expire = leave_request});
 }
 
 static struct workers *start_workers(struct service *service, size_t threads, size_t queue_max,
@@ -117,9 +138,11 @@ static bool raise_descriptor_limit(const struct config *config, char error[SERVI
 {
     struct rlimit limit;
     const int64_t per_thread = (int64_t)config->lock_url_count; /* a connection a server */
-    const int64_t lock_threads = config->workers + ASIDE_THREADS + LOCK_THREADS + LOCK_OTHERS;
-    rlim_t needed = (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers +
-                             per_thread * lock_threads + watches_max(config) + OTHER_DESCRIPTORS);
+    const int64_t lock_threads =
+        config->workers + QUEUE_THREADS + ASIDE_THREADS + LOCK_THREADS + LOCK_OTHERS;
+    rlim_t needed =
+        (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers + QUEUE_THREADS +
+                 per_thread * lock_threads + watches_max(config) + OTHER_DESCRIPTORS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return service_wrong(error, strerror(errno));
     if (limit.rlim_cur >= needed)
@@ -297,7 +320,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .command_timeout_ms = config->redis_timeout_ms,
         .ttl_ms = config->ttl_ms,
         .retry_ms = config->retry_ms,
-        .connections_max = (size_t)config->workers + ASIDE_THREADS + LOCK_THREADS,
+        .connections_max = (size_t)config->workers + QUEUE_THREADS + ASIDE_THREADS + LOCK_THREADS,
         .contenders = (size_t)config->contenders,
         .waiters_max = (size_t)config->queue,
         .handoff_max = (size_t)config->handoff_max,
@@ -320,10 +343,12 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         start_workers(service, (size_t)config->workers, (size_t)config->queue, open_sharing);
     service->reads = start_workers(service, READ_THREADS, SIDE_QUEUE, open_sharing);
     service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE, open_alone);
+    service->waits = start_workers(service, WAIT_THREADS, SIDE_QUEUE, open_sharing);
+    service->queues = start_queues(service);
     service->queue = queue_worker_new(service);
     service->env.queue = service->queue;
     return (service->queue != NULL && service->sales != NULL && service->reads != NULL &&
-            service->aside != NULL) ||
+            service->waits != NULL && service->queues != NULL && service->aside != NULL) ||
            service_wrong(error, "not enough memory or threads for --workers");
 }
 
@@ -396,8 +421,8 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
     return true;
 }
 
-/* Begins to work off queues of earlier instances. */
-static bool service_work_off(struct service *service)
+/* Begins to process queues, also those of earlier instances. */
+static bool service_start_queues(struct service *service)
 {
     queue_worker_start(service->queue);
     return true;
@@ -427,7 +452,7 @@ bool service_start(struct service *service, struct config *config, char error[SE
         log_event(LOG_WARNING, "flawed-segments", "--segments naive is flawed: %s", SEGMENTS_FLAW);
     return raise_descriptor_limit(config, error) && open_sockets(config, &sockets, error) &&
            start_parts(service, error) && listen_now(service, &sockets, error) &&
-           service_work_off(service);
+           service_start_queues(service);
 }
 
 void service_reopen(struct service *service)
@@ -510,13 +535,17 @@ void service_stop(struct service *service)
      * locks, which were cancelled, end first; then the workers; then HTTP. */
     wait_resumed(service);
     workers_stop(service->sales);
+    workers_stop(service->queues);
     workers_stop(service->reads);
+    workers_stop(service->waits);
     workers_stop(service->aside);
     http_stop(service->shop);
     http_stop(service->admin);
     workers_free(service->sales);
     queue_worker_free(service->queue);
+    workers_free(service->queues);
     workers_free(service->reads);
+    workers_free(service->waits);
     workers_free(service->aside);
     lock_owner_pool_free(&service->lock_owner_pool);
     idempotency_destroy(&service->keys);

@@ -7,9 +7,13 @@
  *   HTTP        two threads for the shop, one for the admin listener; they never block
  *   sales       --workers threads run sales
  *   reads       two threads read the stock without a lock, for buyers
+ *   waits       one thread looks again for the outcome of a queued sale, for those who wait for it:
+ *               so other reads are never behind them
+ *   queues      four threads process the items' queues (--on-conflict queue): so entries take no
+ *               place of a buyer's request
  *   aside       two threads run operators' requests that wait for Redis, so that neither a
  *               slow Redis nor many buyers delay operators
- *   timekeepers one for each of these three pools: it resumes sales after --work-ms, and
+ *   timekeepers one for each of these five pools: it resumes sales after --work-ms, and
  *               expires requests that waited too long
  *   failpoints  one, if there are failpoints: it ends stays
  *   outages     one for each Redis server and each ensemble: it checks whether that is away
@@ -54,6 +58,8 @@ struct service {
     struct queue_worker *queue;
     struct workers *sales;
     struct workers *reads;
+    struct workers *waits;
+    struct workers *queues;
     struct workers *aside;
     struct readiness {
         pthread_mutex_t mutex; /* protects what is below */

@@ -105,6 +105,8 @@ void shop_answer_sale(const struct service *service, struct request *request)
     else {
         text_hide_servers(sale->detail);
         answer_problem(request, problems[sale->result], "%s", sale->detail);
+        if (sale->result == SALE_DEADLINE && sale->replayed) /* it is final: see queue.h */
+            request->answer.retry_s = 0;
     }
     if (sale->result == SALE_NOT_ADMITTED)
         request->answer.retry_s = retry_s(sale->wait_us);

@@ -10,26 +10,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first arguments of a fence's script: the number of its keys, the keys, the token and the
- * epoch. The textbook's fence has no epoch. */
-struct fence_words {
-    char token[24];
-    char epoch[24];
-    char key_count[12]; /* of set_stock.lua, which has more keys */
-};
-static int fence_words(const char *key, const struct stock_fence *fence, struct fence_words *room,
+int stock_fenced_words(const struct stock_fence *fence, const char *const *keys,
+                       const char *const *arguments, struct stock_fence_room *room,
                        const char **words)
 {
     int count = 1;
-    words[count++] = key;
-    words[count++] = fence->key;
-    if (fence->kind == FENCE_LAST_READ)
+    for (; *keys != NULL; keys++)
+        words[count++] = *keys;
+    if (fence != NULL)
+        words[count++] = fence->key;
+    if (fence != NULL && fence->kind == FENCE_LAST_READ)
         words[count++] = fence->lock_key;
-    if (fence->kind != FENCE_LAST_WRITE)
+    if (fence != NULL && fence->kind != FENCE_LAST_WRITE)
         words[count++] = STOCK_EPOCH_KEY;
-    if (fence->kind == FENCE_LAST_READ)
+    if (fence != NULL && fence->kind == FENCE_LAST_READ)
         words[count++] = STOCK_IDENTITY_KEY;
-    words[0] = count == 6 ? "5" : count == 4 ? "3" : "2";
+    snprintf(room->key_count, sizeof room->key_count, "%d", count - 1);
+    words[0] = room->key_count;
+    for (; *arguments != NULL; arguments++)
+        words[count++] = *arguments;
+    if (fence == NULL)
+        return count;
     snprintf(room->token, sizeof room->token, "%" PRIu64, fence->token);
     snprintf(room->epoch, sizeof room->epoch, "%" PRIu64, fence->epoch);
     words[count++] = room->token;
@@ -47,10 +48,11 @@ static enum stock_status stock_guarded(struct stock *stock, int argc, const char
                                                    [FENCE_LAST_READ] = &lua_fenced_apart,
                                                    [FENCE_LAST_WRITE] = &lua_fenced_textbook};
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    struct fence_words room;
+    struct stock_fence_room room;
     if (fence == NULL)
         return stock_command(stock, argc, argv, reply);
-    int count = fence_words(argv[1], fence, &room, words);
+    int count = stock_fenced_words(fence, (const char *const[]){argv[1], NULL},
+                                   (const char *const[]){NULL}, &room, words);
     words[count++] = argv[0];
     memcpy(words + count, argv + 2, (size_t)(argc - 2) * sizeof *argv);
     return stock_run(stock, scripts[fence->kind], words, reply);
@@ -72,11 +74,12 @@ enum stock_status stock_read(struct stock *stock, const char *key, const struct 
                              int64_t *value)
 {
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    struct fence_words room;
+    struct stock_fence_room room;
     const redisReply *reply;
     enum stock_status status;
     if (fence != NULL && fence->kind == FENCE_LAST_READ) {
-        fence_words(key, fence, &room, words);
+        stock_fenced_words(fence, (const char *const[]){key, NULL}, (const char *const[]){NULL},
+                           &room, words);
         status = stock_run(stock, &lua_fenced_read, words, &reply);
     } else
         status = stock_command(stock, 2, (const char *const[]){"GET", key}, &reply);
@@ -109,38 +112,17 @@ enum stock_status stock_write(struct stock *stock, const char *key, int64_t valu
     return readable ? STOCK_OK : stock_unreadable(stock);
 }
 
-/* The arguments of set_stock.lua: its three keys, and those of the fence's script behind them. */
-static void replace_words(const char *key, const struct stock_beside *beside, const char *value,
-                          const struct stock_fence *fence, struct fence_words *room,
-                          const char **words)
-{
-    const char *of_fence[COMMAND_WORDS_MAX] = {"1", key};
-    int of_fence_count = 2, count = 0;
-    if (fence != NULL)
-        of_fence_count = fence_words(key, fence, room, of_fence);
-    const int key_count = atoi(of_fence[0]);
-    snprintf(room->key_count, sizeof room->key_count, "%d", key_count + 2);
-    words[count++] = room->key_count;
-    words[count++] = key;
-    words[count++] = beside->set_key;
-    words[count++] = beside->bucket_key;
-    for (int i = 2; i <= key_count; i++)
-        words[count++] = of_fence[i];
-    words[count++] = value;
-    for (int i = key_count + 1; i < of_fence_count; i++)
-        words[count++] = of_fence[i];
-}
-
 enum stock_status stock_replace(struct stock *stock, const char *key, int64_t value,
                                 const struct stock_beside *beside, const struct stock_fence *fence,
                                 int64_t *before)
 {
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
     char number[24];
-    struct fence_words room;
+    struct stock_fence_room room;
     const redisReply *reply;
     snprintf(number, sizeof number, "%" PRId64, value);
-    replace_words(key, beside, number, fence, &room, words);
+    stock_fenced_words(fence, (const char *const[]){key, beside->set_key, beside->bucket_key, NULL},
+                       (const char *const[]){number, NULL}, &room, words);
     enum stock_status status = stock_run(stock, &lua_set_stock, words, &reply);
     if (status != STOCK_OK || stock_to_number(stock, key, reply, before) != STOCK_OK)
         *before = STOCK_NONE;

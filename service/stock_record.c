@@ -131,43 +131,18 @@ static enum stock_status to_once(struct stock *stock, const struct stock_once *o
     return !made ? STOCK_LOST : record->code == 409 ? STOCK_INSUFFICIENT : STOCK_OK;
 }
 
-int stock_fence_keys(const struct stock_fence *fence, const char **words, int count)
-{
-    const bool apart = fence != NULL && fence->kind == FENCE_LAST_READ;
-    if (fence == NULL)
-        return count;
-    words[count++] = fence->key;
-    if (apart)
-        words[count++] = fence->lock_key;
-    words[count++] = STOCK_EPOCH_KEY;
-    if (apart)
-        words[count++] = STOCK_IDENTITY_KEY;
-    return count;
-}
-
 enum stock_status stock_sell_once(struct stock *stock, const struct stock_once *once,
                                   struct stock_record *record, bool *kept)
 {
-    const struct stock_fence *fence = once->fence;
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
-    char quantity[24], worker[STOCK_BY_MAX], keep_ms[24], token[24], epoch[24];
-    int count = 0;
+    char quantity[24], worker[STOCK_BY_MAX], keep_ms[24];
+    struct stock_fence_room room;
     const redisReply *reply;
     stock_print_by(worker, once->answered_by, once->mark);
     snprintf(quantity, sizeof quantity, "%" PRId64, once->quantity);
     snprintf(keep_ms, sizeof keep_ms, "%" PRId64, once->keep_ms);
-    snprintf(token, sizeof token, "%" PRIu64, fence != NULL ? fence->token : 0);
-    snprintf(epoch, sizeof epoch, "%" PRIu64, fence != NULL ? fence->epoch : 0);
-    words[count++] = ""; /* the number of keys */
-    words[count++] = once->key;
-    words[count++] = once->record_key;
-    count = stock_fence_keys(fence, words, count);
-    words[0] = count == 3 ? "2" : count == 5 ? "4" : "6";
-    words[count++] = quantity;
-    words[count++] = worker;
-    words[count++] = keep_ms;
-    words[count++] = token;
-    words[count++] = epoch;
+    stock_fenced_words(once->fence, (const char *const[]){once->key, once->record_key, NULL},
+                       (const char *const[]){quantity, worker, keep_ms, NULL}, &room, words);
     enum stock_status status = stock_run(stock, &lua_sell_once, words, &reply);
     if (status != STOCK_OK)
         return status;

@@ -379,6 +379,23 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
     return status;
 }
 
+enum stock_status stock_ask_each(struct stock *stock, const char *command, const char *const *keys,
+                                 size_t count, const redisReply **replies)
+{
+    enum stock_status status = stock_connect(stock);
+    if (status != STOCK_OK || count == 0)
+        return status;
+    redis_begin(stock->redis);
+    stock->acks = (struct acks){0};
+    for (size_t i = 0; i < count; i++)
+        redis_append(stock->redis, 0, 2, (const char *const[]){command, keys[i]}, NULL);
+    if (redis_gather(stock->redis, deadline_ns(stock), stock->end_fd) != DLOCK_OK)
+        return stock_failed(stock, STOCK_UNAVAILABLE, "%s", dlock_error());
+    for (size_t i = 0; i < count; i++)
+        replies[i] = redis_reply(stock->redis, 0, i);
+    return STOCK_OK;
+}
+
 void stock_ask_replicas(struct stock *stock, bool ask)
 {
     stock->asks_replicas = ask;

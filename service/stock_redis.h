@@ -24,6 +24,10 @@ enum stock_status stock_failed(struct stock *stock, enum stock_status status, co
  * was lost. Any other status: it was not sent, or the server refused it. */
 enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
                                 const redisReply **reply);
+/* Asks COMMAND KEY for each key, in one exchange; not for writes. STOCK_OK: replies[i] may be an
+ * error, and is valid until the next command. */
+enum stock_status stock_ask_each(struct stock *stock, const char *command, const char *const *keys,
+                                 size_t count, const redisReply **replies);
 /* Runs a script by its SHA1; sends it in full if the server does not know it. argv: the number of
  * keys, the keys, the arguments, and NULL. */
 enum stock_status stock_run(struct stock *stock, const struct script *script,
@@ -46,9 +50,17 @@ struct stock_record;
 /* Reads a sale's record as the scripts write it. STOCK_INVALID: it is none. */
 enum stock_status stock_to_record(struct stock *stock, const char *record_key,
                                   const redisReply *reply, struct stock_record *record);
-/* The arguments of a script that sells under a fence: adds the fence's keys to words[0 .. count).
- * fence NULL: none. Returns the new count. */
-int stock_fence_keys(const struct stock_fence *fence, const char **words, int count);
+/* The words of a script that compares a fence: the number of its keys, its own keys, the fence's;
+ * its own arguments, the fence's token and its epoch, if it has one. keys and arguments end with
+ * NULL. fence NULL: none. Returns how many words there are; they point into the room, too. */
+struct stock_fence_room {
+    char key_count[12];
+    char token[24];
+    char epoch[24];
+};
+int stock_fenced_words(const struct stock_fence *fence, const char *const *keys,
+                       const char *const *arguments, struct stock_fence_room *room,
+                       const char **words);
 /* The instance and the mark that stock_to_record reads at the end of a record. */
 #define STOCK_BY_MAX (STOCK_ANSWERED_BY_MAX + 18)
 void stock_print_by(char text[STOCK_BY_MAX], const char *instance, uint64_t mark);

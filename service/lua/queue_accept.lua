@@ -7,20 +7,25 @@
 --   {'was'}: it was accepted when this was sent before;
 --   {'full'}: the queue is full;
 --   nil: there is no such stock.
--- To run it again with the same ARGV[3] accepts nothing twice.
+-- To run it again with the same ARGV[3] accepts nothing twice. Each answer of an accepted sale comes after a write, so
+-- that WAIT on this connection asks about it.
 -- A key of another type is refused before anything is written.
 local kept, length, pointer = redis.call('GET', KEYS[2]), redis.call('XLEN', KEYS[3]), redis.call('GET', KEYS[4])
 if pointer and pointer ~= '' then
+    redis.call('SET', KEYS[4], pointer, 'KEEPTTL')
     return {'was'}
 end
 if kept and kept ~= '' then
-    local number = kept:match('^202 %d+ (%d+%-%d+) ')
+    local number, id = kept:match('^202 %d+ (%d+%-%d+) (%x+) ')
     if not number then
         return {'kept', kept}
     end
-    if #redis.call('XRANGE', KEYS[3], number, number) > 0 then
-        redis.call('SET', KEYS[2], kept) -- so that WAIT on this connection asks about it
-        return {'kept', kept}
+    local entry = redis.call('XRANGE', KEYS[3], number, number)[1]
+    for i = 1, entry and #entry[2] or 0, 2 do
+        if entry[2][i] == 'id' and entry[2][i + 1] == id then
+            redis.call('SET', KEYS[2], kept)
+            return {'kept', kept}
+        end
     end -- else someone has removed its entry, and it is accepted anew
 end
 if redis.call('EXISTS', KEYS[1]) == 0 then
@@ -31,8 +36,10 @@ if length >= tonumber(ARGV[7]) then
 end
 -- Until there is an outcome, neither expires: a second sale under the key would be accepted.
 redis.call('SET', KEYS[2], '')
+-- The number only grows, also while the clock is set back. So the time is kept apart from it.
+local time = redis.call('TIME')
 local number = redis.pcall('XADD', KEYS[3], '*', 'key', ARGV[2], 'id', ARGV[3], 'quantity', ARGV[1], 'request', ARGV[4],
-    'life', ARGV[6])
+    'at', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 'life', ARGV[6])
 if type(number) == 'table' then
     redis.call('SET', KEYS[2], '', 'PX', 1)
     return number

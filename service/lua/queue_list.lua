@@ -1,9 +1,9 @@
--- KEYS[1] the items whose queue was used, by the time in ms; ARGV[1] item, ARGV[2] an age in ms, '' if there is none.
--- Without an age it lists the item with the time of now. With an age it removes the item if it is listed for longer.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if ARGV[2] == '' then
-    return redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+-- KEYS[1] the items with a queue, by the time in ms at which a sale was accepted last; KEYS[2] an item's stock.
+-- ARGV[1] item.
+-- Lists the item with the time of now. Returns 1; 0: there is no such stock, and the item is not listed.
+if redis.call('EXISTS', KEYS[2]) == 0 then
+    return 0
 end
-local listed = redis.call('ZSCORE', KEYS[1], ARGV[1])
-return listed and now - listed > tonumber(ARGV[2]) and redis.call('ZREM', KEYS[1], ARGV[1]) or 0
+local time = redis.call('TIME')
+redis.call('ZADD', KEYS[1], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), ARGV[1])
+return 1

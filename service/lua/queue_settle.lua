@@ -6,6 +6,9 @@ if #redis.call('XRANGE', KEYS[2], ARGV[1], ARGV[1]) == 0 then
     return 0
 end
 redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
-redis.call('PEXPIRE', KEYS[3], ARGV[4])
+local key = redis.call('GET', KEYS[3])
+if key then
+    redis.call('SET', KEYS[3], key, 'PX', ARGV[4])
+end
 redis.call('XACK', KEYS[2], ARGV[2], ARGV[1])
 return redis.call('XDEL', KEYS[2], ARGV[1])

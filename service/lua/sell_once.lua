@@ -8,31 +8,14 @@
 --   {'few', the stock}: nothing was sold: it is too small, or too large for a double to be exact;
 --   nil: there is no such stock;
 --   the error EPOCH or STALE: nothing was written.
+-- include parts/fence.lua
 local kept = redis.call('GET', KEYS[2])
 if kept and kept ~= '' then
     return {'kept', kept}
 end
-local epoch, identity
-if #KEYS > 2 then
-    epoch, identity = unpack(redis.call('HMGET', KEYS[#KEYS == 4 and 4 or 5], 'epoch', 'identity'))
-    if epoch ~= ARGV[5] then
-        return redis.error_reply('EPOCH ' .. ARGV[5] .. ': the stock is in ' .. (epoch or 'none'))
-    end
-end
-if #KEYS == 4 then
-    local newest = redis.call('GET', KEYS[3])
-    if not newest or tonumber(ARGV[4]) < tonumber(newest) then
-        return redis.error_reply('STALE ' .. ARGV[4] .. ': the newest is ' .. (newest or 'unknown'))
-    end
-elseif #KEYS == 6 then
-    local last, newest, here = unpack(redis.call('MGET', KEYS[3], KEYS[4], KEYS[6]))
-    if here and here == (identity or ''):gsub('@%d+$', '') then
-        last = (not newest or tonumber(ARGV[4]) < tonumber(newest)) and (newest or 'unknown') or last
-    end
-    if last ~= ARGV[5] .. ' ' .. ARGV[4] then
-        last = last and last:match('%S+$') or 'unknown'
-        return redis.error_reply('STALE ' .. ARGV[4] .. ': the last that read is ' .. last)
-    end
+local refused = refused_by_fence(3, ARGV[4], ARGV[5])
+if refused then
+    return refused
 end
 local function keep(code, left)
     local record = table.concat({code, ARGV[1], left, ARGV[2]}, ' ')

@@ -4,38 +4,14 @@
 -- Returns the stock before, or nil: there was none, or the key held something else; or the error EPOCH, STALE or SEGMENTS:
 -- nothing was written. SEGMENTS: the stock lies over segments, and the caller has not their locks.
 -- The bucket of a stock that is newly set is full.
+-- include parts/fence.lua
 local segments = redis.pcall('HGET', KEYS[1], 'segments')
 if type(segments) == 'string' then
     return redis.error_reply('SEGMENTS ' .. segments)
 end
-local kind = ({[3] = 'none', [4] = 'textbook', [5] = 'fenced', [7] = 'apart'})[#KEYS]
-local epoch, identity
-if kind == 'fenced' or kind == 'apart' then
-    epoch, identity = unpack(redis.call('HMGET', KEYS[kind == 'fenced' and 5 or 6], 'epoch', 'identity'))
-    if epoch ~= ARGV[3] then
-        return redis.error_reply('EPOCH ' .. ARGV[3] .. ': the stock is in ' .. (epoch or 'none'))
-    end
-end
-if kind == 'textbook' then
-    local newest = redis.call('GET', KEYS[4])
-    if newest and tonumber(ARGV[2]) < (tonumber(newest) or 0) then
-        return redis.error_reply('STALE ' .. ARGV[2] .. ': the last that wrote is ' .. newest)
-    end
-    redis.call('SET', KEYS[4], ARGV[2], 'PX', 86400000)
-elseif kind == 'fenced' then
-    local newest = redis.call('GET', KEYS[4])
-    if not newest or tonumber(ARGV[2]) < tonumber(newest) then
-        return redis.error_reply('STALE ' .. ARGV[2] .. ': the newest is ' .. (newest or 'unknown'))
-    end
-elseif kind == 'apart' then
-    local last, newest, here = unpack(redis.call('MGET', KEYS[4], KEYS[5], KEYS[7]))
-    if here and here == (identity or ''):gsub('@%d+$', '') then
-        last = (not newest or tonumber(ARGV[2]) < tonumber(newest)) and (newest or 'unknown') or last
-    end
-    if last ~= ARGV[3] .. ' ' .. ARGV[2] then
-        last = last and last:match('%S+$') or 'unknown'
-        return redis.error_reply('STALE ' .. ARGV[2] .. ': the last that read is ' .. last)
-    end
+local refused = refused_by_fence(4, ARGV[2], ARGV[3])
+if refused then
+    return refused
 end
 local before = redis.pcall('GET', KEYS[1])
 if type(before) == 'table' then -- perhaps one with a version: see lay.lua

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Buyers buy from instances with --on-conflict queue, while instances and Redis are killed. Each request has one
-outcome, the units are exact, and each item's queue is worked off in order.
+outcome, the units are exact, and each item's queue is processed in order.
 
     INVENTORYD=build/dev/service/inventoryd tests/service/queue_kills.py --requests 10000 --seed 1
 
@@ -130,7 +130,7 @@ def judge_queues(redis):
             outcomes[words[1]] += 1
     faults = [f"{key} has {count} entries" for key, count in keys.items() if count != 1]
     faults += [f"{key} has {count} outcomes" for key, count in outcomes.items() if count != 1]
-    faults += [f"{queue} was not worked off in order" for queue, numbers in added.items() if numbers != removed[queue]]
+    faults += [f"{queue} was not processed in order" for queue, numbers in added.items() if numbers != removed[queue]]
     count = sum(len(numbers) for numbers in added.values())
     if len(outcomes) != count:
         faults.append(f"{count} entries have {len(outcomes)} outcomes")

@@ -64,6 +64,6 @@ def length(redis, stream=STREAM):
 
 
 def is_empty(redis, stream=STREAM):
-    wait_until(lambda: length(redis, stream) == 0, "the queue is worked off")
+    wait_until(lambda: length(redis, stream) == 0, "the queue is empty")
     pending = redis("XPENDING", stream, "workers")  # an error: nobody has taken an entry yet
     return isinstance(pending, Exception) or pending[0] == 0

@@ -5,6 +5,7 @@ import pathlib
 import random
 from fractions import Fraction
 
+import lua_scripts
 import pytest
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
@@ -216,7 +217,7 @@ def put(server):
     def call(fence, value, token=NEW, epoch=EPOCH):
         if fence[:1] == (MARK,):
             server("SET", MARK, NEW if len(fence) == 1 else f"{EPOCH} {NEW}")
-        answer = server("EVAL", (FOLDER / "set_stock.lua").read_text(), 3 + len(fence), ITEM, SET, BUCKET, *fence, value, token, epoch)
+        answer = server("EVAL", lua_scripts.text(FOLDER / "set_stock.lua"), 3 + len(fence), ITEM, SET, BUCKET, *fence, value, token, epoch)
         return str(answer) if isinstance(answer, Exception) else answer
     return call
 

@@ -3,6 +3,7 @@
 deleted where it would expire. The token of a lock's server is set far ahead where its clock would have to be wrong."""
 import pathlib
 
+import lua_scripts
 import pytest
 
 from failpoints import arm, park, paused
@@ -33,7 +34,7 @@ def run(server):
             server("HSET", EPOCH_KEY, "epoch", there, "identity", epochs)
         keys = {"fenced": (STOCK, TOKEN, EPOCH_KEY), "fenced_off": (TOKEN, EPOCH_KEY)}.get(
             script, (STOCK, MARK, TOKEN, EPOCH_KEY, IDENTITY_KEY))
-        answer = server("EVAL", (LUA / f"{script}.lua").read_text(), len(keys), *keys, MINE, EPOCH, *command)
+        answer = server("EVAL", lua_scripts.text(LUA / f"{script}.lua"), len(keys), *keys, MINE, EPOCH, *command)
         return str(answer) if isinstance(answer, Exception) else answer
     return call
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sales with an Idempotency-Key whose instance dies, whose reply is lost, or that are overtaken: one sale, told once."""
-import hashlib
 import signal
 
+import lua_scripts
 import pytest
 
 from idempotency import KEEPERS, LOCK, LUA, ON, OUT, RECORD, SHORT, SOLD, STOCK, events_of, is_record, is_replay, keepers, opened
@@ -54,7 +54,7 @@ def doubted(redis, start, post, lock, write, *flags):
 
 
 def script_words():
-    return hashlib.sha1(LUA.read_bytes()).hexdigest().encode()
+    return lua_scripts.sha1(LUA).encode()
 
 
 @pytest.mark.parametrize("lock,write", KEEPERS + [("setnx", "atomic")])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The script that sells and keeps the Idempotency-Key's record in one step."""
+import lua_scripts
 import pytest
 
 from idempotency import EPOCH_KEY, IDENTITY_KEY, LUA, MARK, OUT, RECORD, SOLD, STOCK, TOKEN
@@ -21,7 +22,7 @@ def run(server):
         for name, value in before.items():
             server("SET", names[name], f"{EPOCH} {value}" if name == "mark" else value)
         fence = (*fence, *((), (EPOCH_KEY,), (EPOCH_KEY, IDENTITY_KEY))[len(fence)])
-        answer = server("EVAL", LUA.read_text(), 2 + len(fence), STOCK, RECORD, *fence, quantity, "a", 60000, mine, epoch)
+        answer = server("EVAL", lua_scripts.text(LUA), 2 + len(fence), STOCK, RECORD, *fence, quantity, "a", 60000, mine, epoch)
         return str(answer) if isinstance(answer, Exception) else answer
     return call
 
@@ -45,7 +46,7 @@ def test_a_lost_newest_token_lets_nothing_in_where_it_belongs(server, run):
     server("DEL", TOKEN, RECORD)
     server("SET", IDENTITY_KEY, "x:1")
     keys = (STOCK, RECORD, MARK, TOKEN, EPOCH_KEY, IDENTITY_KEY)
-    answer = server("EVAL", LUA.read_text(), len(keys), *keys, 1, "a", 60000, NEW, EPOCH)
+    answer = server("EVAL", lua_scripts.text(LUA), len(keys), *keys, 1, "a", 60000, NEW, EPOCH)
     assert str(answer).startswith("STALE") and server("GET", STOCK) == "5" and server("EXISTS", RECORD) == 0
 
 

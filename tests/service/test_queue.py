@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sales that are accepted into their item's queue, and worked off: --on-conflict queue."""
-import hashlib
+"""Sales that are accepted into their item's queue, and processed: --on-conflict queue."""
 import os
 import pathlib
 import subprocess
-import threading
-import time
 
+import lua_scripts
 import pytest
 
 from failpoints import arm, paused
 from queue_shop import LISTED, STOCK, STREAM, accepted, buy, is_empty, keepers, length, opened, outcome
-from world import Background, Redis, check_history, hold_lock, read_history, release_lock, wait_until
+from world import Background, LossyProxy, Redis, check_history, hold_lock, read_history, release_lock, wait_until
 
 LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
 RECORD = STOCK + ":key:k"
@@ -262,12 +260,35 @@ def test_an_entry_that_was_acknowledged_and_not_deleted_is_sold(redis, start):
 def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script, tmp_path):
     shop = opened(redis, start, lock, write, "--stock-redis", proxy.url, "--history", tmp_path / "h.jsonl")
     assert outcome(shop, buy(shop)).status == 200  # Redis knows the scripts
-    proxy.lose = hashlib.sha1((LUA / f"{script}.lua").read_bytes()).hexdigest().encode()
+    proxy.lose = lua_scripts.sha1(LUA / f"{script}.lua").encode()
     reply = outcome(shop, buy(shop, key="k", request="lost"))
     assert proxy.lost == 1 and reply.json["unit"] == 4 and redis("GET", STOCK) == "3" and is_empty(redis)
     shop.end()
     events = [event["event"] for event in read_history(tmp_path / "h.jsonl") if event.get("request") == "lost"]
     assert events.count("accepted") == events.count("write") == 1
+
+
+class Forgetful(LossyProxy):
+    """Once a reply was lost, each reply to a command that holds the word `then` is lost, too."""
+    then = b""
+
+    def _carry(self, command, server):
+        reply = super()._carry(command, server)
+        return None if self.lost and self.then in command else reply
+
+
+def test_a_lost_acceptance_is_not_told_as_a_refusal(redis, start):
+    """That its connection was ended says that it does not arrive any more, and not that it did not arrive."""
+    between = Forgetful(redis)
+    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", between.url, "--redis-timeout-ms", 300,
+                  "--failpoints", "queue.taken=pause")
+    buy(shop)
+    between.then = lua_scripts.sha1(LUA / "queue_list.lua").encode()
+    between.lose = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
+    reply = shop.sell(key="k")
+    assert reply.problem == "outcome-unknown" and "GET /sales/phone." in reply.json["detail"], reply
+    assert between.lost == 1 and length(redis) == 2
+    between.end()
 
 
 def test_a_lost_reply_to_the_question(redis, start, proxy):
@@ -286,7 +307,7 @@ def test_a_lost_reply_to_the_question(redis, start, proxy):
 @pytest.mark.parametrize("write", ["decr", "set", "fenced_textbook", "cas"])
 def test_other_ways_to_write_refuse_it(redis, start, write):
     lock = "fair" if write == "fenced_textbook" else "watchdog"
-    words = [os.environ["INVENTORYD"], "--lock", lock, "--write", write, "--on-conflict", "queue"]
+    words = [os.environ["INVENTORYD"], "--lock", lock, "--write", write, "--on-conflict", "queue", "--print-config"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "would sell the request twice" in ended.stderr
     shop = start(redis, "--admin-writes", "--lock", lock, "--write", write)
@@ -301,7 +322,7 @@ def test_a_switch_cannot_take_the_sound_write_away(redis, start):
     assert shop.switch(write="decr", on_conflict="wait").status == 200
 
 
-def test_a_switch_works_off_what_was_accepted(redis, start):
+def test_a_switch_waits_for_what_was_accepted(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--admin-writes", "--failpoints", "sale.entered=pause")
     locations = [buy(shop) for _ in range(3)]
     wait_until(lambda: paused(shop, "sale.entered") == 1, "the first is under way")
@@ -314,7 +335,7 @@ def test_a_switch_works_off_what_was_accepted(redis, start):
     assert late.result().json["unit"] == 2
 
 
-def test_a_switch_that_cannot_work_off_in_time_changes_nothing(redis, start):
+def test_a_switch_that_cannot_process_in_time_changes_nothing(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--admin-writes", "--wait-ms", 100, "--redis-timeout-ms", 200)
     hold_lock(redis)
     location = buy(shop)
@@ -325,7 +346,7 @@ def test_a_switch_that_cannot_work_off_in_time_changes_nothing(redis, start):
     assert shop.switch(on_conflict="wait").status == 200
 
 
-def test_a_switch_to_it_works_off_what_others_left(redis, start):
+def test_a_switch_to_it_processes_what_others_left(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--failpoints", "queue.taken=pause")
     location = buy(shop)
     shop.kill()
@@ -359,7 +380,7 @@ def test_what_it_counts_and_records(redis, start, tmp_path):
     assert [outcome(shop, location).status for location in locations] == [200, 409]
     assert shop.metric('inventory_sales_total{outcome="accepted"}') == 2
     assert shop.metric('inventory_sales_total{outcome="sold"}') == 1
-    assert shop.metric("inventory_queue_worked_off_total") == 2 and shop.metric("inventory_queue_length") == 0
+    assert shop.metric("inventory_queue_processed_total") == 2 and shop.metric("inventory_queue_length") == 0
     assert shop.metric('http_requests_total{route="/inventory/{item}/sale",method="POST",code="202"}') == 2
     shop.end()
     events = read_history(tmp_path / "h.jsonl")
@@ -385,24 +406,15 @@ def test_an_end_without_a_lock_is_recorded(redis, start, tmp_path):
     assert "hold" not in taken and refused["reason"] == "deadline" and refused["entry"] == taken["entry"]
 
 
-def test_an_acceptance_that_nobody_knows_of_is_recorded(redis, start, proxy, tmp_path):
+def test_an_acceptance_that_nobody_knows_of_is_recorded(redis, start, tmp_path):
     """Redis never answers it, and the sale is in the queue all the same."""
-    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", proxy.url, "--redis-timeout-ms", 200,
+    between = Forgetful(redis)
+    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", between.url, "--redis-timeout-ms", 200,
                   "--history", tmp_path / "h.jsonl")
     accepted(shop.sell())
-    script = hashlib.sha1((LUA / "queue_accept.lua").read_bytes()).hexdigest().encode()
-    lost = []
-
-    def swallow():
-        while not lost:
-            proxy.lose = script
-            time.sleep(0.001)
-    thread = threading.Thread(target=swallow)
-    thread.start()
+    between.then = between.lose = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
     reply = shop.sell(request="doubt")
-    lost.append(True)
-    thread.join()
-    proxy.lose = None
+    between.then = b"nothing"
     shop.end()
     told = [event for event in read_history(tmp_path / "h.jsonl") if event.get("request") == "doubt"]
     unknown = [event for event in told if event["event"] == "unknown"]
@@ -427,6 +439,7 @@ def test_the_lock_is_on_another_server(redis, other, start, lock, write):
 
 def test_replicas_confirm_the_acceptance_and_the_outcome(redis, tmp_path, start):
     """A replica that hangs: the acceptance is not certain, and the same key asks again."""
+    redis("CONFIG", "SET", "repl-diskless-sync-delay", 0)
     replica = Redis(tmp_path / "replica", "--replicaof", "127.0.0.1", str(redis.port))
     try:
         wait_until(lambda: redis.is_confirmed(1), "the replica has caught up")

@@ -33,7 +33,7 @@ def test_killed_before_the_acceptance_is_answered(redis, start, lock, write, poi
 @pytest.mark.parametrize("point,by", [("queue.taken", "b"), ("sale.after_read", "b"),
                                       ("sale.before_write", "b"), ("queue.before_ack", "a"), ("sale.after_write", "a")])
 def test_a_worker_is_killed(redis, start, lock, write, point, by):
-    """By: who has sold. An instance that starts later works off what is left, and finds what was sold."""
+    """By: who has sold. An instance that starts later processes what is left, and finds what was sold."""
     shop = opened(redis, start, lock, write, "--failpoints", "sale.entered=pause")
     locations = [buy(shop), buy(shop, quantity=2)]
     arm(shop, point, "crash")
@@ -151,7 +151,7 @@ def test_items_do_not_wait_for_each_other(redis, start):
     assert outcome(shop, slow).status == 200
 
 
-def test_a_queue_that_nobody_works_off_is_found_at_the_start(redis, start):
+def test_a_queue_of_dead_instances_is_found_at_the_start(redis, start):
     """The instances died at once after they had accepted."""
     shop = opened(redis, start, "watchdog", "atomic", "--failpoints", "queue.accepted=crash;queue.taken=pause")
     background = Background(shop.sell)

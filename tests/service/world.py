@@ -60,8 +60,9 @@ class Reply:
         prefix = "urn:lockladder:problem:"
         assert problem["type"].startswith(prefix), self
         name = problem["type"][len(prefix):]
+        is_final = "this is its outcome" in problem["detail"]  # of a sale in a queue
         assert ("retry-after" in self.headers) == (
-            self.status == 503 or name in ("request-in-flight", "lock-invalid", "too-many-requests")), self
+            (self.status == 503 and not is_final) or name in ("request-in-flight", "lock-invalid", "too-many-requests")), self
         return name
 
     def __repr__(self):
@@ -291,13 +292,13 @@ class LossyProxy:
     """Stands between inventoryd and Redis. `lose` is a word: the reply to the next command that holds
     it is thrown away and the connection cut, after Redis has carried the command out. `instead`: bytes that are sent
     in its place, and nothing is cut. `refuse`: so many connections to come are closed at once. `byte_s`: replies come
-    byte by byte. `silent(number)`: whether nothing crosses the connection of that number, from 1 on, any more, as
+    byte by byte. `hold`: commands that hold this word wait until it is None again; `held`: how many wait. `silent(number)`: whether nothing crosses the connection of that number, from 1 on, any more, as
     behind a network that forgot it."""
 
     def __init__(self, redis):
         self.redis = redis
-        self.lose = self.instead = None
-        self.lost = self.refuse = self.connections = self.byte_s = 0
+        self.lose = self.instead = self.hold = None
+        self.held = self.lost = self.refuse = self.connections = self.byte_s = 0
         self.silent = lambda number: False
         self.unanswered = 0  # commands that were swallowed
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -328,12 +329,19 @@ class LossyProxy:
                     if self.silent(number):
                         self.unanswered += 1
                         continue
+                    self._wait(command)
                     reply = self._carry(command, server)
                     if reply is None:
                         return
                     self._send(client, reply)
         except OSError:
             pass
+
+    def _wait(self, command):
+        self.held += (waits := self.hold is not None and self.hold in command)
+        while self.hold is not None and self.hold in command:
+            time.sleep(0.005)
+        self.held -= waits
 
     def _send(self, client, reply):
         for size in [1] * len(reply) if self.byte_s else [len(reply)]:
