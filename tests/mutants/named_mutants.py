@@ -1227,7 +1227,7 @@ OF_QUEUES = [
     ("an entry whose key was accepted anew is sold", SELL_LUA, "if number and (number ~= ARGV[1] or id ~= field.id) then",
      "if false then", "service_queue_script", "test_an_entry_whose_key_was_accepted_anew_is_no_sale"),
     ("a clock that was set back gives any life", SELL_LUA, "if age >= life or age < -life then", "if age >= life then",
-     "service_queue_script", "test_a_clock_that_was_set_back"),
+     "service_queue_script", "test_a_clock_that_was_set_back_gives_no_more_than_the_life"),
     ("a queue with entries is removed", "service/lua/queue_tidy.lua", "redis.call('XLEN', KEYS[2]) == 0 and ", "",
      "service_queue_script", "test_what_nobody_uses_is_removed"),
     ("consumers of dead instances stay", "service/lua/queue_tidy.lua", "if field.pending == 0 and field.idle > age then",
