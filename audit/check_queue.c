@@ -76,7 +76,7 @@ static void check_sold_again(struct run *run)
     if (shown.count == 0)
         return;
     const struct entry *entry = &run->entries[shown.first];
-    const struct section *sold[2];
+    const struct section *sold[2] = {NULL, NULL};
     queue_find_sold(run, entry, sold);
     findings_add(&run->findings, RESULT_OVERSOLD,
                  "accepted sales that were sold more than once: %lld; first: request %.60s for "
