@@ -60,10 +60,11 @@ class Instance:
         self.armed = set()
         self.dead_ns, self.frozen = 0, False
         self.parsed = 0, []  # how much of its history, and the events in it
+        policy = [word for setting, value in stage.settings.items() for word in (f"--{setting.replace('_', '-')}", value)]
         command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
                    "--redis", stage.stock_url, *lock_flags, "--lock-service", "stage",
                    "--lock", stage.rung.lock.name,
-                   "--write", stage.write, "--segments", stage.segments, "--check-hold", "on" if stage.check_hold else "off",
+                   "--write", stage.write, *policy, "--check-hold", "on" if stage.check_hold else "off",
                    "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
                    "--fail-fast-ms", "600000",  # when an outage ends is the scenario's business
                    "--enable-failpoints", "--failpoint-files", str(self.files), *flags]

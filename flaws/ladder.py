@@ -23,7 +23,7 @@ class Rung:
         self.engine = said["engine"]
         self.traits = {key: value for key, value in said.items() if isinstance(value, bool) and key != "flawed"}
         self.lock, self.write, self.chapter = self, None, self.name
-        self.said, self.herds = said, False
+        self.said, self.herds, self.settings, self.is_policy = said, False, {}, False
 
     @property
     def path(self):
@@ -114,6 +114,15 @@ class HerdingEngine(Engine):
         self.lock, self.herds = lock, True
 
 
+class Policy(Rung):
+    """A way to sell on a rung: settings of an instance, by the names that run.json has for them. It is no rung of the
+    library, and no step of the ladder."""
+
+    def __init__(self, lock, name, write, **settings):
+        super().__init__({**lock.said, "name": name})
+        self.lock, self.write, self.settings, self.is_policy = lock, write, settings, True
+
+
 class Pair(Rung):
     """A rung, and a way to write that has its name and takes its tokens."""
 
@@ -169,12 +178,32 @@ def ensembles():
     return [*others(), *(FencedEngine(fence, rung) for rung in others()), *herding]
 
 
+# (rung, name, the way to write or None: the scenario's, settings)
+POLICIES = (
+    ("watchdog", "segments_naive", None, {"segments": "naive:2"}),
+    ("watchdog", "segments", None, {"segments": "2"}),
+    ("watchdog", "admit_window", None, {"admit": "window:2"}),
+    ("watchdog", "admit_bucket", None, {"admit": "2,2"}),
+    ("none", "cas", "cas", {}),
+)
+
+
+def policies():
+    """The ways to sell that scenarios show."""
+    return [Policy(find(lock), name, write, **settings) for lock, name, write, settings in POLICIES]
+
+
 def rungs():
     """The whole ladder, except for these."""
     ladder = said()
     alone = [rung for rung in map(Rung, ladder["rungs"]) if not rung.ensemble]
     locks = {rung.name: rung for rung in alone}
     return alone + [Pair(way, locks[way["rung"]]) for way in ladder["writes"] if way["rung"]]
+
+
+def all_on_stage():
+    """All that a scenario may run on."""
+    return [*rungs(), *ensembles(), *policies()]
 
 
 def steps():

@@ -33,7 +33,7 @@ MEANINGS = {
 
 class Cell:
     def __init__(self, rung, flaw, verdict, transcript, folder, spoiled):
-        self.ensemble = rung.ensemble
+        self.of = flaw.of
         self.rung, self.flaw, self.folder, self.inconclusive_tries, self.transcript = rung.name, flaw.name, folder, spoiled, transcript
         self.result = verdict["result"] if verdict else "inconclusive"
         self.expected = verdict["expected"] if verdict else []
@@ -101,8 +101,8 @@ def table(cells, color, columns):
 
 
 def apart(cells):
-    """The cells of the ladder's rungs, and those of ensembles."""
-    return list(filter(None, ([cell for cell in cells if cell.ensemble == ensemble] for ensemble in (False, True))))
+    """The cells of the ladder's rungs, those of ensembles, and those of policies."""
+    return list(filter(None, ([cell for cell in cells if cell.of == of] for of in dict.fromkeys(cell.of for cell in cells))))
 
 
 def part_of_table(cells, color, columns):

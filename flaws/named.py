@@ -16,15 +16,18 @@ def meant(name, known):
 
 
 def on_stage(name):
-    """A rung that scenarios run on: of an ensemble, too."""
-    return next((found for found in ladder.ensembles() if found.name == name), None) or rung(name)
+    """A rung that scenarios run on: of an ensemble or with a policy, too."""
+    return next((found for found in [*ladder.ensembles(), *ladder.policies()] if found.name == name), None) or rung(name)
 
 
 def rung(name):
     found = ladder.find(name)
     if name in [one.name for one in ladder.ensembles()]:
         raise Unknown(f'"{name}" is no file of lock/rungs: its engine is. scripts/rung run SCENARIO {name} shows it with servers of '
-                      f'its own, under {", ".join(flaw.name for flaw in ALL.values() if flaw.ensembles)}')
+                      f'its own, under {", ".join(flaw.name for flaw in ALL.values() if flaw.of == "ensembles")}')
+    if name in [one.name for one in ladder.policies()]:
+        raise Unknown(f'"{name}" is no rung, but a policy of the shop. scripts/rung run SCENARIO {name} shows it, under '
+                      f'{", ".join(flaw.name for flaw in ALL.values() if name in {*flaw.cures, *flaw.cures.values()})}')
     if found is None:
         known = [rung.name for rung in ladder.rungs()]
         raise Unknown(f'"{name}" is no rung.{meant(name, known)} The rungs are {", ".join(known)}')
@@ -73,7 +76,7 @@ def demonstration(verb, name, on=None):
     found = flaw(name)
     if verb == "run":
         if not found.fits(on_stage(on)):
-            fit = [one.name for one in [*ladder.rungs(), *ladder.ensembles()] if found.fits(one)]
+            fit = [one.name for one in ladder.all_on_stage() if found.fits(one)]
             raise Unknown(f"{found.name} cannot happen to {on}, but to {', '.join(fit)}")
         return found, on_stage(on)
     breaks = name if name in found.cures else found.breaks

@@ -68,12 +68,11 @@ class Stage:
     """One run of one scenario on one rung. Used by `with`: at its end only the run's folder is left. The folder goes, too,
     if the user stopped the run before its verdict."""
 
-    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None,
-                 segments="1"):
+    def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
         self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
         self.fault = fault + ("+check" if check_hold else "")
         self.write, self.check_hold, self.stock, self.expect = write, check_hold, stock, expect
-        self.segments = segments  # as --segments has it: "16", "naive:16"
+        self.settings = {"segments": "1", **rung.settings}  # of the shop: as its flags have them, and run.json
         self.runs = pathlib.Path(runs)
         self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
         self.notes, self.seen = [], []
@@ -183,7 +182,7 @@ class Stage:
         return self.replication
 
     def begin(self):
-        stocks.lay(self.redis, STOCK_KEY, self.stock, int(self.segments.rpartition(":")[2]))
+        stocks.lay(self.redis, STOCK_KEY, self.stock, int(self.settings["segments"].rpartition(":")[2]), self.write == "cas")
         self.before = self.redis_side()
 
     @property
@@ -450,7 +449,7 @@ class Stage:
         write("redis.json", {"before": self.before, "after": after})
         write("run.json", {
             "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
-            "segments": self.segments, "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
+            **self.settings, "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
             "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen,
             "lock_changes": self.lock_changes()})

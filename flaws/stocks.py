@@ -12,9 +12,12 @@ def level(units, segments):
     return [max(0, (units - segment) // segments + 1) for segment in range(1, segments + 1)]
 
 
-def lay(redis, key, units, segments=1):
+def lay(redis, key, units, segments=1, version=False):
     """Sets the stock. Nobody may sell meanwhile."""
     redis("DEL", key)
+    if version:
+        redis("HSET", key, "stock", units, "version", 1)
+        return
     if segments == 1:
         redis("SET", key, units)
         return

@@ -6,14 +6,14 @@ under it and yet do worse than another. A scenario waits for causes alone, so it
 a and b are instances of inventoryd with a buyer or two each. The test driver pauses them at named points of the code,
 kills or freezes them, and lets them continue. a's lock lives for a short time, so
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
-from scenarios import crashes, ensembles, expiry, fairness, mutual_exclusion, quorum, readers, redis_faults, reentrancy, wake_ups
+from scenarios import crashes, ensembles, expiry, fairness, mutual_exclusion, policies, quorum, readers, redis_faults, reentrancy, wake_ups
 from scenarios.scenario import Scenario
 
 # In the order of the matrix and of docs/flaws.md.
-GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles
+GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles, policies
 ALL = {name: found for group in GROUPS for name, found in vars(group).items() if isinstance(found, Scenario)}
-OF_ENSEMBLES = {name: flaw for name, flaw in ALL.items() if flaw.ensembles}
-ON_LADDER = {name: flaw for name, flaw in ALL.items() if not flaw.ensembles}
+ON_LADDER, OF_ENSEMBLES, OF_POLICIES = (
+    {name: flaw for name, flaw in ALL.items() if flaw.of == of} for of in ("ladder", "ensembles", "policies"))
 
 
 def demonstrations():

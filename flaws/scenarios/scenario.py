@@ -3,18 +3,23 @@
 
 
 class Scenario:
-    def __init__(self, run, title, shows, keeps, limits, on, ensembles=False, **settings):
-        """on: the rungs of its demonstration, where none breaks. ensembles: it is for those alone."""
+    def __init__(self, run, title, shows, keeps, limits, on, of="ladder", breaks_as=None, **settings):
+        """on: the rungs of its demonstration, where none breaks. of: what it can happen to, the ladder's rungs, or some
+        of "ensembles" or "policies" alone. breaks_as: the verdict on what has the flaw, where no table says it."""
         self.run, self.name, self.title = run, run.__name__, title
-        self.ensembles = ensembles
+        self.of, self.breaks_as = of, breaks_as
         self.shows, self.keeps, self.limits, self.on = shows, keeps, limits, on
         self.settings = settings  # of the stage: write, stock
 
     def fits(self, rung):
         """Whether it can happen to that rung. An ensemble is written to fenced where it cures."""
-        if self.ensembles:
+        if self.of != "ladder":
             return rung.name in {*self.on, *self.cures, *self.cures.values()}
-        return not rung.ensemble
+        return not rung.ensemble and not rung.is_policy
+
+    def expected(self, rung):
+        """The verdicts on that rung, where no table says them; None: it does."""
+        return [self.breaks_as if rung.name in self.shows else "ok"] if self.of == "policies" else None
 
     @property
     def cures(self):
@@ -44,4 +49,9 @@ def of_ensembles(title, keeps, fenced=False, limits=None, **settings):
     tokens survives."""
     rungs = "zookeeper", "etcd"
     shows = {rung: f"{rung}_fenced" for rung in rungs} if fenced else {}
-    return lambda run: Scenario(run, title, shows, keeps, limits or {}, rungs, ensembles=True, **settings)
+    return lambda run: Scenario(run, title, shows, keeps, limits or {}, rungs, of="ensembles", **settings)
+
+
+def of_policies(title, keeps, shows=None, limits=None, breaks_as=None, **settings):
+    """The same for a policy of the shop. shows, limits: the naive policies, each with the one that survives."""
+    return lambda run: Scenario(run, title, shows or {}, keeps, limits or {}, (), of="policies", breaks_as=breaks_as, **settings)
