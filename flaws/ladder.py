@@ -118,9 +118,9 @@ class Policy(Rung):
     """A way to sell on a rung: settings of an instance, by the names that run.json has for them. It is no rung of the
     library, and no step of the ladder."""
 
-    def __init__(self, lock, name, write, **settings):
+    def __init__(self, lock, name, chapter, write, settings):
         super().__init__({**lock.said, "name": name})
-        self.lock, self.write, self.settings, self.is_policy = lock, write, settings, True
+        self.lock, self.write, self.chapter, self.settings, self.is_policy = lock, write, chapter, settings, True
 
 
 class Pair(Rung):
@@ -178,19 +178,19 @@ def ensembles():
     return [*others(), *(FencedEngine(fence, rung) for rung in others()), *herding]
 
 
-# (rung, name, the way to write or None: the scenario's, settings)
+# Of each: the rung, its name, its page of the book, the way to write (None: the scenario's), the settings.
 POLICIES = (
-    ("watchdog", "segments_naive", None, {"segments": "naive:2"}),
-    ("watchdog", "segments", None, {"segments": "2"}),
-    ("watchdog", "admit_window", None, {"admit": "window:2"}),
-    ("watchdog", "admit_bucket", None, {"admit": "2,2"}),
-    ("none", "cas", "cas", {}),
+    ("watchdog", "segments_naive", "segments", None, {"segments": "naive:2"}),
+    ("watchdog", "segments", "segments", None, {"segments": "2"}),
+    ("watchdog", "admit_window", "admission", None, {"admit": "window:2"}),
+    ("watchdog", "admit_bucket", "admission", None, {"admit": "2,2"}),
+    ("none", "cas", "optimistic", "cas", {}),
 )
 
 
 def policies():
     """The ways to sell that scenarios show."""
-    return [Policy(find(lock), name, write, **settings) for lock, name, write, settings in POLICIES]
+    return [Policy(find(lock), *row) for lock, *row in POLICIES]
 
 
 def rungs():

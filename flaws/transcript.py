@@ -46,6 +46,7 @@ SET_KEY = "dlock:identity:set"
 FOR_TOKEN = re.compile(rf"^(redlock_\w+\.lua) \d (lock:\S+ )?(?:dlock:token:\S+ )?{SET_KEY} (\S+).*$")
 TOLD_WITH_GRANT = re.compile(r'^\[(\(integer\) [01]), \(integer\) \d{16}, "[^"]*"\]$')  # its number, its identity
 OF_ENSEMBLE = re.compile(r"(?<=\.lua )(\d(?: (?!\d+ )\S+)+ )(\d+)(?= )")  # behind the keys: an ensemble's token, any number
+OF_SEGMENTS = re.compile(r"^(read_segments\.lua) \d+ (\S+)(?: \2:segment:\d+)+$")
 FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
 # The same for read_write.lua.
@@ -200,6 +201,10 @@ def in_short(sent, reply):
     if sent.startswith("fair.lua"):
         sent, reply = FAIR.sub(of_fair, sent), reply.replace("(integer) ", "")
         return sent, re.sub(r"^\[0, \d+(?=, )", "[0, ms left", reply) if " acquire " in sent else reply
+    if sent.startswith("admit_"):
+        return sent, re.sub(r'"refused", \d+', '"refused", us', reply.replace("(integer) ", ""))
+    if sent.startswith("read_segments.lua"):
+        return OF_SEGMENTS.sub(r"\1 \2", sent), reply
     if sent.startswith("read_write.lua"):
         sent = READ_WRITE.sub(of_read_write, sent)
         return sent, re.sub(r"^-\d+$", "-ms left", reply.replace("(integer) ", ""))

@@ -3,11 +3,11 @@
 
 
 class Scenario:
-    def __init__(self, run, title, shows, keeps, limits, on, of="ladder", breaks_as=None, **settings):
+    def __init__(self, run, title, shows, keeps, limits, on, of="ladder", breaks_as=None, cured_as="ok", **settings):
         """on: the rungs of its demonstration, where none breaks. of: what it can happen to, the ladder's rungs, or some
-        of "ensembles" or "policies" alone. breaks_as: the verdict on what has the flaw, where no table says it."""
+        of "ensembles" or "policies" alone. breaks_as, cured_as: the verdicts, where no table says them."""
         self.run, self.name, self.title = run, run.__name__, title
-        self.of, self.breaks_as = of, breaks_as
+        self.of, self.breaks_as, self.cured_as = of, breaks_as, cured_as
         self.shows, self.keeps, self.limits, self.on = shows, keeps, limits, on
         self.settings = settings  # of the stage: write, stock
 
@@ -19,7 +19,7 @@ class Scenario:
 
     def expected(self, rung):
         """The verdicts on that rung, where no table says them; None: it does."""
-        return [self.breaks_as if rung.name in self.shows else "ok"] if self.of == "policies" else None
+        return [self.breaks_as if rung.name in self.shows else self.cured_as] if self.of == "policies" else None
 
     @property
     def cures(self):
@@ -52,6 +52,6 @@ def of_ensembles(title, keeps, fenced=False, limits=None, **settings):
     return lambda run: Scenario(run, title, shows, keeps, limits or {}, rungs, of="ensembles", **settings)
 
 
-def of_policies(title, keeps, shows=None, limits=None, breaks_as=None, **settings):
+def of_policies(title, keeps, shows=None, limits=None, **settings):
     """The same for a policy of the shop. shows, limits: the naive policies, each with the one that survives."""
-    return lambda run: Scenario(run, title, shows or {}, keeps, limits or {}, (), of="policies", breaks_as=breaks_as, **settings)
+    return lambda run: Scenario(run, title, shows or {}, keeps, limits or {}, (), of="policies", **settings)

@@ -14,7 +14,7 @@ import ladder
 import matrix
 from scenarios import ALL, ON_LADDER, shown
 
-EVERY = [*ladder.rungs(), *ladder.ensembles()]
+EVERY = ladder.all_on_stage()
 COUNT = sum(flaw.fits(one) for flaw in ALL.values() for one in EVERY)
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 SCRIPT = """<script>
