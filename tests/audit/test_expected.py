@@ -92,7 +92,8 @@ def speaking(table, rung, instances, stock, fault):
 def test_one_cell_speaks_for_each_scenario_on_each_rung():
     """Whatever the number of instances and the stock; and the judge reads the same table."""
     table, worlds, wanted, used = cells(), {}, {}, set()
-    fitting = [(name + looks, rung.name) for looks in ("", CHECK) for name in ALL for rung in EVERY if ALL[name].fits(rung)]
+    names = [name for name in ALL if ALL[name].of != "policies"]  # of those, run.json says it
+    fitting = [(name + looks, rung.name) for looks in ("", CHECK) for name in names for rung in EVERY if ALL[name].fits(rung)]
     for (fault, rung), instances, stock in itertools.product(fitting, ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
         matching = speaking(table, rung, instances, stock, fault)
         assert len(matching) == 1, (rung, fault, instances, stock, matching)
