@@ -202,6 +202,47 @@ def test_waiters_that_watch_the_queue_are_all_woken_and_those_that_watch_the_one
     assert woken_in_herd("etcd", crowd, tmp_path) == [crowd]
 
 
+# ---- Policies ----
+
+
+def shown_by(tmp_path, verb, name, result):
+    done = rung(verb, name, "--runs", tmp_path)
+    assert done.returncode == 0 and done.stdout.endswith(f"\nexpected {result}, got {result}\n"), done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_empty_segment_is_taken_for_an_empty_stock_and_the_cure_looks_on(tmp_path):
+    told = shown_by(tmp_path, "break", "segments_naive", "UNDERSOLD")
+    assert "sold unit 2, 1 left" in told and "409 sold-out" in told and "its own segment, 2 of 2, had 0" in " ".join(told.split())
+    told = shown_by(tmp_path, "cure", "segments_naive", "OK")
+    assert "sold unit 1, 0 left" in told and told.count("reentrant_acquire.lua 1 lock:{phone}:2 <a2>") == 1
+    assert not left_behind(tmp_path)
+
+
+def test_two_bursts_pass_the_window_and_not_the_bucket(tmp_path):
+    told = shown_by(tmp_path, "break", "admit_window", "OK")
+    assert "4 sales held the lock: a1, b1, a2, b2" in told and told.count('["admitted"]') == 4
+    told = shown_by(tmp_path, "cure", "admit_window", "OK")
+    assert "2 sales held the lock: a1, b1" in told and told.count('["refused", us]') == told.count("429 too-many-requests") == 2
+
+
+def test_a_write_that_compares_the_version_is_not_made_from_an_old_read(tmp_path):
+    told = shown_by(tmp_path, "break", "stale_read", "OVERSOLD")
+    assert told.count("sold unit 2, 1 left") == 2
+    told = shown_by(tmp_path, "cure", "stale_read", "OVERLAP")
+    assert told.count("cas.lua") == 3 and told.count("sold unit 2, 1 left") == told.count("sold unit 1, 0 left") == 1
+
+
+def test_a_policy_is_no_rung(tmp_path):
+    listed = rung("list").stdout
+    for policy in ladder.policies():
+        assert not re.search(rf"^{policy.name} ", listed, re.MULTILINE)
+        done = rung("check", policy.name)
+        assert done.returncode == 2 and "is no rung, but a policy of the shop" in done.stderr
+        done = rung("run", "two_instances", policy.name)
+        assert done.returncode == 2 and f"two_instances cannot happen to {policy.name}" in done.stderr
+
+
 LATE = {"frozen": {"watchdog": "OVERSOLD", "fenced_textbook": "OVERSOLD", "fenced": "OK"},  # ahead of the next one's write
         "frozen_late": {"watchdog": "OVERSOLD", "fenced_textbook": "OK", "fenced": "OK"}}  # and behind it
 
