@@ -15,12 +15,15 @@ ITEM = "phone"
 
 
 class Sale(threading.Thread):
-    """A buyer's request, from its sending to its answer; or of one who only asks what is there."""
+    """A buyer's request, from its sending to its answer; or of one who only asks what is there, or what became of an
+    accepted sale."""
 
-    def __init__(self, instance, name, query="", buys=True):
+    def __init__(self, instance, name, query="", buys=True, accepted=None):
         super().__init__(daemon=True)
-        self.instance, self.name, self.buys = instance, name, buys
+        self.instance, self.name, self.buys, self.accepted = instance, name, buys, accepted
         self.method, self.path = ("POST", f"/inventory/{ITEM}/sale{query}") if buys else ("GET", f"/inventory/{ITEM}")
+        if accepted:
+            self.path = f"/sales/{accepted.body['id']}?wait={PATIENCE_S}"
         self.status, self.body, self.took_ms, self.answered_ns = 0, {}, 0, None
         self.at_s, self.began = time.time(), time.monotonic()
         self.start()
@@ -41,7 +44,9 @@ class Sale(threading.Thread):
     @property
     def answer(self):
         """In words, as the buyer would tell it."""
-        if self.status == 200 and not self.buys:
+        if self.status == 202:
+            return "202: accepted"
+        if self.status == 200 and not self.buys and not self.accepted:
             return f"{self.body['stock']} in stock"
         if self.status == 200:
             return f"sold unit {self.body['unit']}, {self.body['left']} left"
@@ -120,6 +125,10 @@ class Instance:
     def read(self):
         """One who does not buy asks what is there."""
         return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False))
+
+    def ask_outcome(self, sale):
+        """The buyer of an accepted sale asks what became of it."""
+        return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False, accepted=sale))
 
     def set_point(self, point, action):
         status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))

@@ -184,6 +184,8 @@ POLICIES = (
     ("watchdog", "segments", "segments", None, {"segments": "2"}),
     ("watchdog", "admit_window", "admission", None, {"admit": "window:2"}),
     ("watchdog", "admit_bucket", "admission", None, {"admit": "2,2"}),
+    ("watchdog", "queue_decr", "conflict", "decr", {"on_conflict": "queue"}),
+    ("watchdog", "queue_atomic", "conflict", "atomic", {"on_conflict": "queue"}),
     ("none", "cas", "optimistic", "cas", {}),
 )
 

@@ -410,7 +410,7 @@ class Stage:
             keys = [LOCK_KEY, *(f"{LOCK_KEY}:{segment}" for segment in range(2, len(parts) + 1))]
             lock = [{"type": self.lock_redis("TYPE", key), "pttl_ms": self.lock_redis("PTTL", key)} for key in keys]
         return {"stock": {ITEM: stocks.left(self.redis, STOCK_KEY)}, "locks": {ITEM: lock},
-                **({"parts": {ITEM: parts}} if parts else {})}
+                **({"parts": {ITEM: parts}} if parts else {}), "queues": {ITEM: self.redis("XLEN", f"{STOCK_KEY}:queue")}}
 
     def lock_changes(self):
         """How the lock's key changed, for the picture. Empty if the lock is no key in Redis, or if the key is only
@@ -463,9 +463,11 @@ class Stage:
         with open(self.folder / "sale.jtl", "w", newline="", encoding="utf-8") as file:
             rows = csv.writer(file)
             rows.writerow(["timeStamp", "elapsed", "label", "responseCode", "success", "failureMessage",
-                           "request", "item", "instance", "unit", "left"])
-            for sale in filter(lambda sale: sale.buys, self.sales):
+                           "request", "item", "instance", "unit", "left", "sale"])
+            for sale in filter(lambda sale: sale.buys or sale.accepted, self.sales):
+                label = f"POST /inventory/{ITEM}/sale" if sale.buys else "GET outcome"
+                accepted = sale.accepted.body["id"] if sale.accepted else sale.body["id"] if sale.status == 202 else ""
                 code = sale.status or "Non HTTP response code: java.net.SocketException"
-                rows.writerow([int(sale.at_s * 1000), sale.took_ms, f"POST /inventory/{ITEM}/sale", code,
-                               "true" if sale.status in (200, 409, 503) else "false", "", sale.name, ITEM,
-                               sale.instance.name if sale.status else "", sale.body.get("unit", ""), sale.body.get("left", "")])
+                rows.writerow([int(sale.at_s * 1000), sale.took_ms, label, code,
+                               "true" if sale.status in (200, 202, 409, 503) else "false", "", sale.name, ITEM,
+                               sale.instance.name if sale.status else "", sale.body.get("unit", ""), sale.body.get("left", ""), accepted])

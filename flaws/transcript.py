@@ -41,6 +41,10 @@ NOTIFY = re.compile(r"^(notify_acquire\.lua) 2 (\S+) dlock:token:\2 (\S+) (\d+) 
 EPOCH_KEY = "inventory:epoch"
 UNTOLD = re.compile(rf'^(?:SET dlock:identity |HMGET {EPOCH_KEY} |epoch\.lua 1 {EPOCH_KEY} "" )')
 RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
+# What a shop does to see what is in a queue, and what became of a sale: how often is chance.
+LOOKS_AT_QUEUE = re.compile(r"^(?:ZRANGE inventory:queues |queue_(?:list|oldest)\.lua |XRANGE \S+:queue |GET inventory:\{\w+\}:(?:id|key):)")
+OF_QUEUE = re.compile(r"^queue_(?:accept|sell|take|settle)\.lua ")
+RANDOM = re.compile(r"\b(?:(?P<entry>\d{13}-\d+)|(?P<id>[0-9a-f]{32})|(?P<mark>[0-9a-f]{16}))\b")
 # The rounds of a lock on several servers for a token: the numbers that the servers would accept are of their clocks.
 SET_KEY = "dlock:identity:set"
 FOR_TOKEN = re.compile(rf"^(redlock_\w+\.lua) \d (lock:\S+ )?(?:dlock:token:\S+ )?{SET_KEY} (\S+).*$")
@@ -109,12 +113,15 @@ class Names:
                     if found and event.get("request"):
                         self.clients.setdefault(found[1], instance.name)
                         if found[4] or found[5]:  # a name that is used once
-                            is_first = owners.setdefault(event["request"], found[3]) == found[3]
-                            self.holds.setdefault(found[0], event["request"] + ("" if is_first else "'s other"))
+                            who = sender(instance, event, "")
+                            is_first = owners.setdefault(who, found[3]) == found[3]
+                            self.holds.setdefault(found[0], who + ("" if is_first else "'s other"))
                 epochs.update(epochs_in(event, self.scripts))
-                is_of_servers = SET_KEY in event.get("sent", "")  # they tell what they would accept
+                # servers tell what they would accept, and a queue has other numbers
+                is_of_servers = any(key in event.get("sent", "") for key in (SET_KEY, ":queue"))
                 reply = "" if is_of_servers else event.get("reply", "")
-                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {reply}"))
+                sent = "" if ":queue" in event.get("sent", "") else event.get("sent", "")
+                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{sent} {reply}"))
         self.grants = [event for event in in_order(stage, "granted") if stage.ensemble]
         self.epochs = sorted(epochs)
         self.tokens = []  # the first one of each tenure
@@ -171,6 +178,8 @@ def is_listening(event):
 
 def sender(instance, event, sent):
     """For whom a command was sent."""
+    if event.get("request") and not re.fullmatch(rf"{instance.name}\d+", event["request"]):
+        return f"{event['request']} by {instance.name}"  # another instance accepted it
     part = "subscriber" if is_listening(event) else "library" if LETTING_GO.search(sent) else "timer"
     return event.get("request") or f"{instance.name}'s {part}"
 
@@ -195,12 +204,24 @@ def of_fenced(found):
     return " ".join([script, stock] + [named.get(key, "<token>") for key in told]) + " "
 
 
+def of_queue(sent, reply):
+    """An entry is told without its keys, and with no number that differs from run to run."""
+    sent, reply = (RANDOM.sub(lambda found: f"<{found.lastgroup}>", text) for text in (sent, reply))
+    script, _, stock = sent.split()[:3]
+    if script == "queue_accept.lua" and " sell " in sent:  # they have the same beginning
+        script = "queue_sell.lua"
+    stock = re.sub(r":(?:queue|key:<id>)$", "", stock)
+    return f"{script} {stock}" + (" <entry>" if script != "queue_accept.lua" else ""), reply.replace("(integer) ", "")
+
+
 def in_short(sent, reply):
     """Without what differs from run to run, and without what fair and read_write send only for their scripts'
     bookkeeping. The reply of a try that found the lock busy says what is left of the holder's time."""
     if sent.startswith("fair.lua"):
         sent, reply = FAIR.sub(of_fair, sent), reply.replace("(integer) ", "")
         return sent, re.sub(r"^\[0, \d+(?=, )", "[0, ms left", reply) if " acquire " in sent else reply
+    if OF_QUEUE.match(sent):
+        return of_queue(sent, reply)
     if sent.startswith("admit_"):
         return sent, re.sub(r'"refused", \d+', '"refused", us', reply.replace("(integer) ", ""))
     if sent.startswith("read_segments.lua"):
@@ -299,7 +320,7 @@ def commands(stage, names):
                 continue  # what the end of the stage brought about; what is sent when a server seems to be away
             t_ns = event["sent_ns"] if who in left else event["t_ns"]
             sent = names.plain(event["sent"], event.get("request"))
-            if not UNTOLD.match(sent):
+            if not UNTOLD.match(sent) and not LOOKS_AT_QUEUE.match(sent):
                 yield Line(t_ns, who, *in_short(sent, names.plain(event["reply"])), at=stage.place_of(event))
 
 
@@ -336,6 +357,10 @@ def answers(stage, lines):
         did = [line.t_ns for line in lines if line.who == sale.name]
         did += [event["t_ns"] for event in sale.instance.events()
                 if event.get("request") == sale.name and event["event"] in UNSOLD]
+        if sale.status == 202:  # it is worked off meanwhile
+            did = [event["t_ns"] for event in sale.instance.told("accepted") if event["request"] == sale.name]
+        elif sale.accepted:
+            did = [line.t_ns for line in lines if line.who.split(" by ")[0] == sale.accepted.name]
         broken = max(sale.answered_ns, sale.instance.dead_ns + 1)
         done = max(did) + 1 if did and sale.status != 0 else broken
         yield Line(done, sale.name, sale.answer)

@@ -2,8 +2,10 @@
 """The shop's policies: when the lock is taken, and what is done without one."""
 from scenarios.scenario import of_policies
 from scenarios.steps import beside, long
+from stage import RENEWED_TTL_MS
 from waiting import Inconclusive, wait_until
 
+ENTERED = "sale.entered"
 LATE, TOO_LATE, SHORTLY = 0.7, 0.8, 0.45  # in seconds of Redis' clock: shortly is less than a token of the bucket needs
 
 
@@ -41,6 +43,25 @@ def two_bursts(stage):
     asked = [sale.name for sale in stage.sales if any(
         event["event"] == "granted" and event["request"] == sale.name for event in sale.instance.events())]
     stage.note(f"within half a second {len(asked)} sales held the lock: {', '.join(asked)}")
+
+
+@of_policies("a worker dies between a sale and its acknowledgement, and another one works off the queue",
+             "the sale and the acknowledgement are one step", shows={"queue_decr": "queue_atomic"}, breaks_as="oversold", stock=2)
+def dead_worker(stage):
+    stage.open()
+    a = stage.instance("a", RENEWED_TTL_MS)
+    a.set_point("queue.before_ack", "crash")
+    a.arm(ENTERED)
+    sale = a.sell()
+    stage.wait_answered(sale)
+    wait_until(lambda: a.paused(ENTERED) == 1, "its worker has the lock")
+    stage.note("a works off its queue, has the lock and pauses")
+    a.resume(ENTERED)
+    a.wait_dead("a is killed at queue.before_ack")
+    stage.wait_expired()
+    b = long(stage)
+    stage.wait_answered(b.ask_outcome(sale))
+    wait_until(lambda: not stage.having_key(), "the lock is released")
 
 
 @of_policies("two sales read the same stock, and each writes what it has computed", "the second one reads again",
