@@ -43,6 +43,7 @@ UNTOLD = re.compile(rf'^(?:SET dlock:identity |HMGET {EPOCH_KEY} |epoch\.lua 1 {
 RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
 # What a shop does to see what is in a queue, and what became of a sale: how often is chance.
 LOOKS_AT_QUEUE = re.compile(r"^(?:ZRANGE inventory:queues |queue_(?:list|oldest)\.lua |XRANGE \S+:queue |GET inventory:\{\w+\}:(?:id|key):)")
+OF_QUEUE_KEY = "}:queue "
 OF_QUEUE = re.compile(r"^queue_(?:accept|sell|take|settle)\.lua ")
 RANDOM = re.compile(r"\b(?:(?P<entry>\d{13}-\d+)|(?P<id>[0-9a-f]{32})|(?P<mark>[0-9a-f]{16}))\b")
 # The rounds of a lock on several servers for a token: the numbers that the servers would accept are of their clocks.
@@ -117,11 +118,11 @@ class Names:
                             is_first = owners.setdefault(who, found[3]) == found[3]
                             self.holds.setdefault(found[0], who + ("" if is_first else "'s other"))
                 epochs.update(epochs_in(event, self.scripts))
-                # servers tell what they would accept, and a queue has other numbers
-                is_of_servers = any(key in event.get("sent", "") for key in (SET_KEY, ":queue"))
+                if OF_QUEUE_KEY in event.get("sent", ""):  # it has other numbers
+                    continue
+                is_of_servers = SET_KEY in event.get("sent", "")  # they tell what they would accept
                 reply = "" if is_of_servers else event.get("reply", "")
-                sent = "" if ":queue" in event.get("sent", "") else event.get("sent", "")
-                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{sent} {reply}"))
+                tokens.update(int(found[0]) for found in TOKEN.finditer(f"{event.get('sent', '')} {reply}"))
         self.grants = [event for event in in_order(stage, "granted") if stage.ensemble]
         self.epochs = sorted(epochs)
         self.tokens = []  # the first one of each tenure
@@ -145,6 +146,8 @@ class Names:
         if int(found[0]) in self.epochs:
             return f"E{self.epochs.index(int(found[0])) + 1}"
         number = sum(first <= int(found[0]) for first in self.tokens)
+        if number == 0:
+            return found[0]  # it is none
         more = int(found[0]) - self.tokens[number - 1]
         return f"T{number}" + (f"+{more}" if more else "")
 

@@ -233,6 +233,13 @@ def test_a_write_that_compares_the_version_is_not_made_from_an_old_read(tmp_path
     assert told.count("cas.lua") == 3 and told.count("sold unit 2, 1 left") == told.count("sold unit 1, 0 left") == 1
 
 
+def test_a_worker_that_dies_before_its_acknowledgement_has_sold_once_more_unless_both_are_one_step(tmp_path):
+    told = shown_by(tmp_path, "break", "queue_decr", "OVERSOLD")
+    assert told.count("DECR inventory:{phone}") == 2 and "got unit 2 of instance a and unit 1 of instance b" in " ".join(told.split())
+    told = shown_by(tmp_path, "cure", "queue_decr", "OK")
+    assert told.count("queue_sell.lua") == 1 and "b1   sold unit 2, 1 left" in told
+
+
 def test_a_policy_is_no_rung(tmp_path):
     listed = rung("list").stdout
     for policy in ladder.policies():
