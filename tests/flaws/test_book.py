@@ -65,7 +65,7 @@ def test_what_it_shows_is_what_the_commands_print():
 def told_by_transcript(lines):
     """What a picture could tell as well, in the transcript's order: who read, who sold, who was killed, what expired."""
     for line in lines:
-        who, what = re.findall(r"^ *\d+  (--|\S+) +(?:(?:old|new|lock|stock) +)?(.*)$|$", line)[0]
+        who, what = re.findall(r"^ *\d+  (--|\S+)(?: by \w+)? +(?:(?:old|new|lock|stock) +)?(.*)$|$", line)[0]
         if who == "--":
             yield from re.findall(r"^the lock expires|^\w+ is killed", what)
         elif re.match(r"GET inventory:\{phone\}", what):
