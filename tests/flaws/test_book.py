@@ -68,7 +68,7 @@ def told_by_transcript(lines):
         who, what = re.findall(r"^ *\d+  (--|\S+)(?: by \w+)? +(?:(?:old|new|lock|stock) +)?(.*)$|$", line)[0]
         if who == "--":
             yield from re.findall(r"^the lock expires|^\w+ is killed", what)
-        elif re.match(r"GET inventory:\{phone\}", what):
+        elif re.match(r"(GET|HMGET|read_segments\.lua) inventory:\{phone\}", what):
             yield f"{who} reads"
         elif re.match(r"(SET|DECR\w*|fenced\w*\.lua) .*inventory:\{phone\}|(SET|DECR\w*) inventory", what):
             yield f"{who} sells"
