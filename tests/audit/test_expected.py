@@ -10,7 +10,7 @@ import named
 import pytest
 import shop
 from judge import audit, judge
-from scenarios import ALL
+from scenarios import OF_ENSEMBLES, ON_LADDER
 from simulate import simulate
 
 ROOT = os.path.join(os.path.dirname(__file__), "../..")
@@ -33,6 +33,7 @@ def cells():
     return [tuple(field.strip('"') for field in cell) for cell in CELL.findall(text)]
 
 
+ALL = {**ON_LADDER, **OF_ENSEMBLES}  # of a policy, run.json says what is expected
 EVERY = [*the_ladder.rungs(), *the_ladder.ensembles()]
 RUNGS = {rung.name: (rung.lock.name, rung.write or "set") for rung in EVERY}
 
@@ -92,8 +93,7 @@ def speaking(table, rung, instances, stock, fault):
 def test_one_cell_speaks_for_each_scenario_on_each_rung():
     """Whatever the number of instances and the stock; and the judge reads the same table."""
     table, worlds, wanted, used = cells(), {}, {}, set()
-    names = [name for name in ALL if ALL[name].of != "policies"]  # of those, run.json says it
-    fitting = [(name + looks, rung.name) for looks in ("", CHECK) for name in names for rung in EVERY if ALL[name].fits(rung)]
+    fitting = [(name + looks, rung.name) for looks in ("", CHECK) for name in ALL for rung in EVERY if ALL[name].fits(rung)]
     for (fault, rung), instances, stock in itertools.product(fitting, ["ONE", "MANY"], ["SHORT", "ENOUGH"]):
         matching = speaking(table, rung, instances, stock, fault)
         assert len(matching) == 1, (rung, fault, instances, stock, matching)
@@ -215,7 +215,7 @@ def test_promises_of_a_scenario(fault):
         assert words(cell) == (harm or {"OK"}), cell
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if ALL[name].of != "policies"])
+@pytest.mark.parametrize("name", ALL)
 def test_a_scenario_breaks_its_rung_and_spares_the_cure(name):
     """As each scenario says of itself. What it shows, that rung has and its cure has not."""
     table, flaw = cells(), ALL[name]
