@@ -363,7 +363,7 @@ def answers(stage, lines):
         if sale.status == 202:  # it is worked off meanwhile
             did = [event["t_ns"] for event in sale.instance.told("accepted") if event["request"] == sale.name]
         elif sale.accepted:
-            did = [line.t_ns for line in lines if line.who.split(" by ")[0] == sale.accepted.name]
+            did = [line.t_ns for line in lines if line.who.split(" by ")[0] == sale.accepted.name] + [int(sale.began * 10**9)]
         broken = max(sale.answered_ns, sale.instance.dead_ns + 1)
         done = max(did) + 1 if did and sale.status != 0 else broken
         yield Line(done, sale.name, sale.answer)
