@@ -596,6 +596,8 @@ static bool leave_queues(struct service *service, struct sale_worker *worker,
     first.setting.write = wish->setting.write;
     if (keeps && !switch_to(service, worker, request, &first))
         return false;
+    if (keeps)
+        log_switch(&first.setting);
     return drain_queues(service, worker, request);
 }
 

@@ -172,12 +172,14 @@ enum stock_status queue_probe(struct stock *stock, const struct config *config)
     const char *refused = status == STOCK_OK && reply->type == REDIS_REPLY_STRING ? reply->str : "";
     if (status == STOCK_OK && refused[0] == '\0')
         return STOCK_OK;
+    if (status == STOCK_OK)
+        return stock_failed(stock, STOCK_UNAVAILABLE,
+                            "%s refuses what --on-conflict queue needs; change the rights of its "
+                            "user: %.256s",
+                            stock_shown(stock), refused);
     char why[STOCK_ERROR_MAX / 2];
-    snprintf(why, sizeof why, "%s", refused[0] != '\0' ? refused : stock_error(stock));
-    return stock_failed(stock, refused[0] != '\0' ? STOCK_UNAVAILABLE : status,
-                        "%s refuses what --on-conflict queue needs; change the rights of its user: "
-                        "%s",
-                        stock_shown(stock), why);
+    snprintf(why, sizeof why, "%s", stock_error(stock));
+    return stock_failed(stock, status, "whether its user may do what a queue needs: %s", why);
 }
 
 /* ---- Accepting ------------------------------------------------------------------------------- */

@@ -91,7 +91,7 @@ static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale 
     if (status != STOCK_OK || !listed)
         return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
     status = queue_accept(stock, worker->env->config, sale, record, accepted);
-    if (status != STOCK_LOST && status != STOCK_UNAVAILABLE)
+    if (status == STOCK_OK || status == STOCK_MISSING)
         doubt->lost = false; /* the script looks first for what an earlier one has done */
     if (status != STOCK_LOST)
         return status;
@@ -172,9 +172,7 @@ enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
     }
     queue_name_keys(worker->env->config, sale);
     enum stock_status status = queue_sale_put(worker, sale, &record, &accepted, &doubt);
-    if (status == STOCK_INVALID)
-        section_end(sale, SALE_STOCK_INVALID, stock_error(worker->stock));
-    else if (status != STOCK_OK || accepted == QUEUE_IS_FULL)
+    if (status != STOCK_OK || accepted == QUEUE_IS_FULL)
         queue_sale_refuse(worker, sale, status, &doubt);
     else if (accepted == QUEUE_DECIDED)
         selling_replay(worker, sale, &record);

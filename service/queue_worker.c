@@ -303,15 +303,17 @@ struct glance {
     bool tidies;
 };
 
-/* Wakes the item if it has entries. Now and then what nobody uses is removed, until a command
- * fails: a server that hangs is asked once. */
+/* Wakes the item if it has entries. Now and then what nobody uses is removed. A server
+ * that hangs is asked once. */
 static void look_at_listed(void *arg, const struct queue_listed *listed)
 {
     struct glance *glance = arg;
     if (listed->has_entries)
         queue_worker_wake(glance->queue, listed->item);
-    if (glance->tidies && works(glance->queue))
-        glance->tidies = queue_tidy(glance->stock, listed->item, listed->queue_key) == STOCK_OK;
+    if (!glance->tidies || !works(glance->queue))
+        return;
+    enum stock_status tidied = queue_tidy(glance->stock, listed->item, listed->queue_key);
+    glance->tidies = tidied != STOCK_UNAVAILABLE && tidied != STOCK_LOST;
 }
 
 /* Reads one page. Never answers. */
@@ -377,6 +379,7 @@ static bool set_goals(struct goals *goals, struct stock *stock, int64_t deadline
                       char why[STOCK_ERROR_MAX])
 {
     char cursor[QUEUE_CURSOR_MAX + 1] = "0";
+    const char *unread = "the list of queues";
     enum stock_status status;
     goals->whole = true;
     do
@@ -386,9 +389,11 @@ static bool set_goals(struct goals *goals, struct stock *stock, int64_t deadline
     for (struct goal *goal = goals->first; status == STOCK_OK && goal != NULL; goal = goal->next) {
         status = queue_newest(stock, goal->listed.queue_key, goal->number);
         status = status == STOCK_MISSING ? STOCK_OK : status;
+        unread = status != STOCK_OK ? goal->listed.queue_key : "the list of queues";
     }
     if (status != STOCK_OK)
-        snprintf(why, STOCK_ERROR_MAX, "the queues could not be read: %.440s", stock_error(stock));
+        snprintf(why, STOCK_ERROR_MAX, "%.110s could not be read: %.360s", unread,
+                 stock_error(stock));
     else if (!goals->whole)
         snprintf(why, STOCK_ERROR_MAX, "there was too little time or memory to find all queues");
     return status == STOCK_OK && goals->whole;

@@ -276,6 +276,8 @@ static void is_not_entered(struct request *request, const struct reply *reply,
     etcd_queue_of(request)->is_empty = !somebody.exists;
     if (!reply_has_range(reply, 0))
         lacks_a_part(request);
+    else if (place->base.leaving || place->deletes > 0)
+        etcd_go(request); /* it waits until what it left is gone */
     else if (somebody.exists && place->base.number == 0 && !place->base.doubtful)
         claim_is_busy(request);
     else

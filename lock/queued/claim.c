@@ -126,8 +126,10 @@ static void leave_at_once(struct request *request, struct place *place)
 {
     if (place->node[0] == '\0' && !place->doubtful)
         place_free(request->queue, place); /* it was never created */
-    else if (!place->leaving)
+    else if (!place->leaving) {
+        place->until_ns = 0; /* without memory the timekeeper tries that again */
         place_leave(request->queue, place);
+    }
 }
 
 void claim_is_busy(struct request *request)

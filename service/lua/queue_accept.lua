@@ -28,7 +28,7 @@ if kept and kept ~= '' then
         end
     end -- else someone has removed its entry, and it is accepted anew
 end
-if redis.call('EXISTS', KEYS[1]) == 0 then
+if not redis.call('GET', KEYS[1]) then -- a stock that is laid otherwise is refused, too
     return nil
 end
 if length >= tonumber(ARGV[7]) then

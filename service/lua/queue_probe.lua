@@ -15,7 +15,8 @@ local commands = {
 for _, command in ipairs(commands) do
     local answer = redis.pcall(unpack(command))
     local said = type(answer) == 'table' and answer.err or ''
-    if said:match('NOPERM') or said:match('ermission') or said:match("can't run this command") then
+    if said:match('NOPERM') or said:match('ermission') or said:match("can't run this command")
+        or said:match('[Uu]nknown Redis command') then
         return command[1] .. ': ' .. said
     end
 end

@@ -270,8 +270,9 @@ def cut_restart(place, command, instance=None):
 # What comes next is done in this order.
 CUTS = ["keep_lock", 'mv "$out.new', "need_own_ports", "shop_note", "await_part", "tell_lock", "rm -f"]
 READINESS = {"keep_lock": "yes", "need_own_ports": "ended, left-out", "shop_note": "ended, left-out"}  # of a
-LOCK = {"rung": "fair", "write": "atomic", "admit": "1000000,5000", "on_conflict": "wait", "local_first": True,
-        "segments": "3", "run": "monday"}
+LOCK = {"rung": "fair", "write": "fenced", "admit": "1000000,5000", "on_conflict": "wait", "local_first": True,
+        "segments": "1", "run": "monday"}
+IN_SEGMENTS = {**LOCK, "write": "atomic", "segments": "3"}  # buyers send no keys then
 
 
 def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
@@ -279,7 +280,7 @@ def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
     were."""
     assert place.shop("up").code == 0
     for number in range(2):
-        switch(place, number, LOCK)
+        switch(place, number, IN_SEGMENTS)
     stock_up(place)
     for command in CUTS:
         cut_restart(place, command)
@@ -287,7 +288,7 @@ def test_a_restart_that_was_cut_short_is_made_good_by_the_next(place):
         crash(place, 1)
         restart = place.shop("restart")
         assert restart.code == 0, (command, restart)
-        assert [setting(place, number) for number in range(2)] == 2 * [LOCK], command
+        assert [setting(place, number) for number in range(2)] == 2 * [IN_SEGMENTS], command
         assert place.shop("status").code == 0, command
     assert left(place) == len(ITEMS) * STOCK
     assert place.shop("down").code == 0

@@ -294,3 +294,25 @@ def test_a_deleted_entry_frees_its_key_everywhere(redis, start, conflict):
     assert other.sell(key="k").json["unit"] == 5
     arm(shop, "queue.taken", "off")
     assert outcome(shop, location).json["unit"] == 5 and redis("GET", STOCK) == "4"
+
+
+def test_a_stock_in_another_layout_accepts_nothing(redis, start):
+    """It would wait in the queue until its life is over."""
+    shop = opened(redis, start, stock=None)
+    for words in (("segments", 4), ("stock", 5, "version", 1)):
+        redis("DEL", STOCK)
+        redis("HSET", STOCK, *words)
+        answer = shop.sell()
+        assert answer.problem == "other-layout" and "PUT /inventory/phone" in answer.json["detail"], answer
+        assert length(redis) == 0 and not redis("KEYS", f"{STOCK}:key:*")
+
+
+def test_a_switch_names_the_queue_that_cannot_be_read(redis, start):
+    shop = opened(redis, start, "watchdog", "atomic", "--admin-writes")
+    assert outcome(shop, buy(shop)).status == 200
+    redis("DEL", STREAM)
+    redis("SET", STREAM, "no stream")
+    answer = shop.switch(on_conflict="wait")
+    assert answer.problem == "switch-timeout" and STREAM in answer.json["detail"], answer
+    redis("DEL", STREAM)
+    assert shop.switch(on_conflict="wait").status == 200

@@ -4,6 +4,9 @@
 -- Returns nil: the writer may write; or the error EPOCH or STALE, which the script returns.
 local function refused_by_fence(first, token, epoch)
     local kind = ({[0] = 'none', 'textbook', 'fenced', [4] = 'apart'})[#KEYS - first + 1]
+    if not kind then
+        return redis.error_reply('ERR ' .. #KEYS - first + 1 .. ' keys are no fence')
+    end
     local now, identity
     if kind == 'fenced' or kind == 'apart' then
         now, identity = unpack(redis.call('HMGET', KEYS[kind == 'fenced' and first + 1 or first + 2], 'epoch', 'identity'))
