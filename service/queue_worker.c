@@ -8,6 +8,7 @@
 #include "conflict.h"
 #include "log.h"
 #include "queue.h"
+#include "queue_head.h"
 #include "service.h"
 
 #include <stddef.h>
@@ -194,6 +195,8 @@ static void end_sale(struct queue_work *work)
     const struct sale *sale = &work->request.sale;
     const bool ended = sale->settled || sale->passed;
     work->in_sale = false;
+    if (sale->settled)
+        queue_heads_passed(work->queue->service->heads, sale->item, work->entry.number);
     if (ended) {
         work->pause_ms = QUEUE_PAUSE_MS;
         work->logged = false;

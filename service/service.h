@@ -38,6 +38,7 @@
 
 #include "http.h"
 #include "idempotency.h"
+#include "queue_head.h"
 #include "queue_worker.h"
 #include "sale.h"
 #include "workers.h"
@@ -56,6 +57,7 @@ struct service {
     atomic_long changes;                   /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
     struct queue_worker *queue;
+    struct queue_heads *heads;
     struct workers *sales;
     struct workers *reads;
     struct workers *waits;
