@@ -140,8 +140,7 @@ static const struct route queue_head_route = {LISTENER_SHOP, METHOD_OTHER, "",  
 /* NULL: out of memory, or there are too many items. The mutex is held. */
 static struct queue_head *queue_head_new(struct queue_heads *heads, const char *item)
 {
-    struct queue_head *head =
-        heads->items < QUEUE_HEAD_ITEMS_MAX ? calloc(1, sizeof *head) : NULL;
+    struct queue_head *head = heads->items < QUEUE_HEAD_ITEMS_MAX ? calloc(1, sizeof *head) : NULL;
     if (head == NULL)
         return NULL;
     head->heads = heads;

@@ -201,7 +201,10 @@ static void end_sale(struct queue_work *work)
         work->pause_ms = QUEUE_PAUSE_MS;
         work->logged = false;
         note_why(work, "");
-        push(work->queue, &work->request);
+        if (sale->settled)
+            push(work->queue, &work->request);
+        else /* another instance processes the item: two would compete for each entry's lock */
+            rest(work->queue, &work->request, QUEUE_PAUSE_MS);
     } else {
         stay_back(work, sale->detail, true);
     }
