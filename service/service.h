@@ -7,8 +7,8 @@
  *   HTTP        two threads for the shop, one for the admin listener; they never block
  *   sales       --workers threads run sales
  *   reads       two threads read the stock without a lock, for buyers
- *   waits       one thread looks again for the outcome of a queued sale, for those who wait for it:
- *               so other reads are never behind them
+ *   waits       one thread looks again for the outcomes of queued sales, for those who wait for
+ *               them (queue_head.h): so other reads are never behind them
  *   queues      four threads process the items' queues (--on-conflict queue): so entries take no
  *               place of a buyer's request
  *   aside       two threads run operators' requests that wait for Redis, so that neither a
