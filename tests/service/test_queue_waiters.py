@@ -125,7 +125,7 @@ def test_who_waits_at_another_instance_is_told(redis, start):
 
 def test_many_items_are_waited_for(redis, start):
     """Each has its own head, and none is kept afterwards."""
-    shop = opened(redis, start, "none", "atomic", "--work-ms", 20)
+    shop = opened(redis, start, "none", "atomic", "--work-ms", 20, stock=1000000)
     items = [f"item-{number}" for number in range(30)]
     for item in items:
         redis("SET", "inventory:{%s}" % item, 2)
