@@ -1188,7 +1188,7 @@ OF_QUEUES = [
     ("who waits is not told by the instance that sells", QUEUE_WORKER,
      "    if (sale->settled)\n        queue_heads", "    if (sale->settled && work == NULL)\n        queue_heads",
      WAITERS, "test_who_waits_is_told_by_the_instance_that_sells"),
-    ("an entry that is removed is not noticed by who waits for it", OUTCOME, "#define LOOK_MS 1000 ", "#define LOOK_MS 100000 ",
+    ("an entry that is removed is not noticed by who waits for it", OUTCOME, "#define LOOK_MS 1000 ", "#define LOOK_MS INT64_C(100000) ",
      WAITERS, "test_an_entry_that_is_removed_is_noticed"),
     ("heads are looked at that nobody waits for", QUEUE_HEAD, "const bool is_used = head->first != NULL;",
      "const bool is_used = true;", WAITERS, "test_many_items_are_waited_for"),
