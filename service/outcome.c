@@ -7,14 +7,16 @@
 
 #include "../lock/clock.h"
 #include "queue.h"
+#include "queue_head.h"
 #include "section.h"
 #include "selling.h"
 #include "text.h"
 
 #include <string.h>
 
-#define LOOK_FIRST_MS 10 /* until it looks again; doubled up to LOOK_MAX_MS */
-#define LOOK_MAX_MS 500
+#define FIND_FIRST_MS 10 /* until it looks again for a record; doubled up to FIND_MAX_MS */
+#define FIND_MAX_MS 500
+#define LOOK_MS 1000 /* until it looks itself for an entry that was not passed: see queue_head.h */
 
 void shop_accept_outcome(struct service *service, struct request *request)
 {
@@ -40,7 +42,6 @@ static void answer_by_stock(struct request *request, struct stock *stock, enum s
 static enum stock_status outcome_read(const struct service *service, struct stock *stock,
                                       struct sale *sale, struct stock_record *record)
 {
-    bool has = true;
     if (sale->key[0] == '\0') {
         sale_name_keys(&service->config, sale);
         queue_name_keys(&service->config, sale);
@@ -49,26 +50,36 @@ static enum stock_status outcome_read(const struct service *service, struct stoc
             return status;
         sale_name_keys(&service->config, sale);
     }
-    enum stock_status status = stock_recall(stock, sale->record_key, record);
-    if (status == STOCK_OK && record->code == 202) { /* someone may have emptied the queue */
-        status = queue_has(stock, sale->queue_key, record->entry, &has);
-        if (status == STOCK_OK && !has)
-            status = stock_recall(stock, sale->record_key, record);
-    }
-    return status == STOCK_OK && record->code == 202 && !has ? STOCK_MISSING : status;
+    return stock_recall(stock, sale->record_key, record);
 }
 
-/* Whether it looks again later. */
-static bool outcome_waits(const struct service *service, struct request *request)
+/* Of a record without an outcome. Someone may have emptied the queue: STOCK_MISSING. */
+static enum stock_status outcome_check_entry(struct stock *stock, const struct sale *sale,
+                                             struct stock_record *record)
+{
+    bool has;
+    enum stock_status status = queue_has(stock, sale->queue_key, record->entry, &has);
+    if (status == STOCK_OK && !has) {
+        status = stock_recall(stock, sale->record_key, record);
+        status = status == STOCK_OK && record->code == 202 ? STOCK_MISSING : status;
+    }
+    return status;
+}
+
+/* Whether it looks again later. number: of its entry; NULL: not known. */
+static bool outcome_waits(const struct service *service, struct request *request,
+                          const char *number)
 {
     const int64_t now_ns = mono_ns();
     const int64_t ends_ns = request->arrived_ns + request->wait_s * 1000 * NS_PER_MS;
     const int64_t waited_ms = (now_ns - request->arrived_ns) / NS_PER_MS;
-    int64_t pause_ms = waited_ms > LOOK_FIRST_MS ? waited_ms : LOOK_FIRST_MS;
-    pause_ms = pause_ms < LOOK_MAX_MS ? pause_ms : LOOK_MAX_MS;
+    int64_t pause_ms = waited_ms > FIND_FIRST_MS ? waited_ms : FIND_FIRST_MS;
+    pause_ms = pause_ms < FIND_MAX_MS ? pause_ms : FIND_MAX_MS;
     if (now_ns >= ends_ns || atomic_load(&service->draining) || http_is_client_closed(request))
         return false;
-    workers_resume_at(service->waits, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));
+    if (number == NULL || !queue_heads_wait(service->heads, request, number,
+                                            min_ns(now_ns + LOOK_MS * NS_PER_MS, ends_ns)))
+        workers_resume_at(service->waits, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));
     return true;
 }
 
@@ -81,10 +92,17 @@ bool shop_outcome(struct service *service, struct sale_worker *worker, struct re
         shop_answer_sale(service, request);
         return true;
     }
+    const bool is_first = sale->key[0] == '\0';
     status = outcome_read(service, worker->stock, sale, &record);
+    if (status == STOCK_OK && record.code == 202) {
+        /* The first look leaves the entry to those at the head. */
+        if (is_first && outcome_waits(service, request, record.entry))
+            return false;
+        status = outcome_check_entry(worker->stock, sale, &record);
+    }
     const bool is_known = status == STOCK_OK ? record.code != 202
                                              : status == STOCK_MISSING || status == STOCK_INVALID;
-    if (!is_known && outcome_waits(service, request))
+    if (!is_known && outcome_waits(service, request, status == STOCK_OK ? record.entry : NULL))
         return false;
     if (status != STOCK_OK) {
         answer_by_stock(request, worker->stock, status);

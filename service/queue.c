@@ -330,6 +330,12 @@ enum stock_status queue_has_until(struct stock *stock, const char *queue_key, co
     return queue_has_between(stock, queue_key, "-", number, has);
 }
 
+enum stock_status queue_first(struct stock *stock, const char *queue_key,
+                              char number[STOCK_ENTRY_MAX + 1])
+{
+    return queue_range(stock, "XRANGE", queue_key, "-", "+", number);
+}
+
 enum stock_status queue_newest(struct stock *stock, const char *queue_key,
                                char number[STOCK_ENTRY_MAX + 1])
 {

@@ -81,6 +81,10 @@ enum stock_status queue_has(struct stock *stock, const char *queue_key, const ch
 /* Whether the queue has an unfinished entry up to that number. */
 enum stock_status queue_has_until(struct stock *stock, const char *queue_key, const char *number,
                                   bool *has);
+/* The number of the oldest unfinished entry, also of one that the shop did not write.
+ * STOCK_MISSING: the queue is empty. */
+enum stock_status queue_first(struct stock *stock, const char *queue_key,
+                              char number[STOCK_ENTRY_MAX + 1]);
 /* The number of the newest entry. STOCK_MISSING: the queue is empty. */
 enum stock_status queue_newest(struct stock *stock, const char *queue_key,
                                char number[STOCK_ENTRY_MAX + 1]);

@@ -8,6 +8,7 @@
 #include "conflict.h"
 #include "log.h"
 #include "queue.h"
+#include "queue_head.h"
 #include "service.h"
 
 #include <stddef.h>
@@ -194,11 +195,16 @@ static void end_sale(struct queue_work *work)
     const struct sale *sale = &work->request.sale;
     const bool ended = sale->settled || sale->passed;
     work->in_sale = false;
+    if (sale->settled)
+        queue_heads_passed(work->queue->service->heads, sale->item, work->entry.number);
     if (ended) {
         work->pause_ms = QUEUE_PAUSE_MS;
         work->logged = false;
         note_why(work, "");
-        push(work->queue, &work->request);
+        if (sale->settled)
+            push(work->queue, &work->request);
+        else /* another instance processes the item: two would compete for each entry's lock */
+            rest(work->queue, &work->request, QUEUE_PAUSE_MS);
     } else {
         stay_back(work, sale->detail, true);
     }

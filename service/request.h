@@ -48,7 +48,11 @@ struct request {
     struct sale sale;          /* for the routes of an item; at least its item is set */
     char *body;                /* NUL-terminated; NULL when there was none */
     size_t body_size;
-    int64_t wait_s;          /* GET /sales/{id}: how long it may wait for the outcome */
+    int64_t wait_s; /* GET /sales/{id}: how long it may wait for the outcome */
+    struct queue_number {
+        uint64_t ms, sequence;
+    } entry; /* private to queue_head.c: what it waits for, and until when */
+    int64_t until_ns;
     struct service *service; /* set for sales, restocks and reads */
     struct answer answer;
 

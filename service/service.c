@@ -345,10 +345,12 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
     service->aside = start_workers(service, ASIDE_THREADS, SIDE_QUEUE, open_alone);
     service->waits = start_workers(service, WAIT_THREADS, SIDE_QUEUE, open_sharing);
     service->queues = start_queues(service);
+    service->heads = queue_heads_new(service);
     service->queue = queue_worker_new(service);
     service->env.queue = service->queue;
-    return (service->queue != NULL && service->sales != NULL && service->reads != NULL &&
-            service->waits != NULL && service->queues != NULL && service->aside != NULL) ||
+    return (service->queue != NULL && service->heads != NULL && service->sales != NULL &&
+            service->reads != NULL && service->waits != NULL && service->queues != NULL &&
+            service->aside != NULL) ||
            service_wrong(error, "not enough memory or threads for --workers");
 }
 
@@ -543,6 +545,7 @@ void service_stop(struct service *service)
     http_stop(service->admin);
     workers_free(service->sales);
     queue_worker_free(service->queue);
+    queue_heads_free(service->heads);
     workers_free(service->queues);
     workers_free(service->reads);
     workers_free(service->waits);

@@ -7,8 +7,8 @@
  *   HTTP        two threads for the shop, one for the admin listener; they never block
  *   sales       --workers threads run sales
  *   reads       two threads read the stock without a lock, for buyers
- *   waits       one thread looks again for the outcome of a queued sale, for those who wait for it:
- *               so other reads are never behind them
+ *   waits       one thread looks again for the outcomes of queued sales, for those who wait for
+ *               them (queue_head.h): so other reads are never behind them
  *   queues      four threads process the items' queues (--on-conflict queue): so entries take no
  *               place of a buyer's request
  *   aside       two threads run operators' requests that wait for Redis, so that neither a
@@ -38,6 +38,7 @@
 
 #include "http.h"
 #include "idempotency.h"
+#include "queue_head.h"
 #include "queue_worker.h"
 #include "sale.h"
 #include "workers.h"
@@ -56,6 +57,7 @@ struct service {
     atomic_long changes;                   /* changes of the stock that are not answered yet */
     struct stock_server *stock_server;
     struct queue_worker *queue;
+    struct queue_heads *heads;
     struct workers *sales;
     struct workers *reads;
     struct workers *waits;

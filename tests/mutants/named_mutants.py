@@ -1122,6 +1122,7 @@ OF_ADMISSION = [
 
 SELL_LUA, ACCEPT_LUA = "service/lua/queue_sell.lua", "service/lua/queue_accept.lua"
 QUEUE_SALE, QUEUE_WORKER = "service/queue_sale.c", "service/queue_worker.c"
+QUEUE_HEAD, OUTCOME, WAITERS = "service/queue_head.c", "service/outcome.c", "service_queue_waiters"
 OPERATORS = "service_queue_operators"
 
 OF_QUEUES = [
@@ -1174,11 +1175,27 @@ OF_QUEUES = [
      "service_queue_death", "test_an_instance_that_drains_leaves_the_rest"),
     ("a switch does not wait for what was accepted", QUEUE_WORKER, "    bool has = goal->number[0] != '\\0';",
      "    bool has = goal == NULL;", "service_queue", "test_a_switch_waits_for_what_was_accepted"),
-    ("who waits for an outcome keeps a thread", "service/outcome.c",
-     "    workers_resume_at(service->waits, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));\n    return true;",
-     "    while (mono_ns() < min_ns(now_ns + (pause_ms + INT64_C(5000)) * NS_PER_MS, ends_ns))\n        ;\n"
-     "    workers_resume_at(service->waits, request, mono_ns());\n    return true;",
+    ("who waits for an outcome keeps a thread", OUTCOME,
+     "    if (number == NULL || !queue_heads_wait",
+     "    while (mono_ns() < min_ns(now_ns + INT64_C(5000) * NS_PER_MS, ends_ns))\n        ;\n"
+     "    if (number == NULL || !queue_heads_wait",
      "service_queue", "test_who_waits_keeps_no_thread"),
+    ("each who waits for an outcome asks for it all the time", OUTCOME,
+     "number == NULL || !queue_heads_wait", "number != NULL || !queue_heads_wait", WAITERS, "test_one_looks_for_all"),
+    ("the head counts as passed while it is unfinished", QUEUE_HEAD,
+     "!queue_head_is_before(request->entry, before) &&", "queue_head_is_before(before, request->entry) &&",
+     WAITERS, "test_one_looks_for_all"),
+    ("who waits is not told by the instance that sells", QUEUE_WORKER,
+     "    if (sale->settled)\n        queue_heads", "    if (sale->settled && work == NULL)\n        queue_heads",
+     WAITERS, "test_who_waits_is_told_by_the_instance_that_sells"),
+    ("an entry that is removed is not noticed by who waits for it", OUTCOME, "#define LOOK_MS 1000 ", "#define LOOK_MS INT64_C(100000) ",
+     WAITERS, "test_an_entry_that_is_removed_is_noticed"),
+    ("heads are looked at that nobody waits for", QUEUE_HEAD, "const bool is_used = head->first != NULL;",
+     "const bool is_used = true;", WAITERS, "test_many_items_are_waited_for"),
+    ("who waits for one item is told of another one's head", QUEUE_HEAD,
+     "strcmp((*link)->look.sale.item, item) != 0", "(*link)->look.sale.item[0] != item[0]", WAITERS, "test_many_items_are_waited_for"),
+    ("two instances compete for each entry", QUEUE_WORKER, "        if (sale->settled)\n            push", "        if (ended)\n            push",
+     WAITERS, "test_two_instances_do_not_compete_for_each_entry"),
     ("an instance without failpoints queues what it cannot acknowledge in one step", "service/conflict.c",
      "    const bool demonstrates = flaws && (", "    const bool demonstrates = (flaws || !flaws) && (",
      "service_queue", "test_other_ways_to_write_refuse_it"),
@@ -1203,8 +1220,8 @@ OF_QUEUES = [
     ("entries take the places of requests", QUEUE_WORKER,
      "!workers_push(queue->service->queues, request)", "!workers_push(queue->service->sales, request)",
      OPERATORS, "test_entries_take_no_place_of_a_request"),
-    ("who waits for an outcome is before other reads", "service/outcome.c",
-     "workers_resume_at(service->waits, request, min_ns", "workers_resume_at(service->reads, request, min_ns",
+    ("who waits for an outcome is before other reads", QUEUE_HEAD,
+     "workers_resume(heads->service->waits, taken)", "workers_resume(heads->service->reads, taken)",
      OPERATORS, "test_who_waits_delays_no_other_read"),
     ("a refusal is told before the replicas have it", "service/outcome.c",
      "record.code != 202 && !selling", "record.code == 200 && !selling", OPERATORS, "test_a_refusal_is_told_once_the_replica_has_it"),
