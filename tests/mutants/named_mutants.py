@@ -776,7 +776,7 @@ OF_ENSEMBLES = [
      "request->only_read = true;\n    sync_and_list(request);\n", "request->only_read = true;\n    now_sent(request);\n    list(request);\n",
      "zookeeper_once", "one_that_finds_somebody_does_not_enter"),
     ("one attempt that lost stays in the queue until its caller leaves", "lock/queued/claim.c",
-     "    else if (!place->leaving)\n        place_leave(request->queue, place);", "    else if (place->lost)\n        place_leave(request->queue, place);",
+     "    else if (!place->leaving) {\n        place->until_ns = 0;", "    else if (place->lost) {\n        place->until_ns = 0;",
      "zookeeper_once", "one_that_is_overtaken_leaves_at_once"),
     ("one attempt takes its owner's earlier node for somebody's", "lock/zookeeper/steps.c",
      "&& !is_of(nodes->data[i], request->owner))\n            return true;", "&& nodes->data[i] != request->owner)\n            return true;",
