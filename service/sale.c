@@ -107,11 +107,15 @@ static enum sale_step enter_late(struct sale_worker *worker, struct sale *sale)
     return next;
 }
 
+/* It is not in flight, so the setting may change meanwhile: it reads under a copy. */
 static enum sale_step read_aside(struct sale_worker *worker, struct sale *sale)
 {
-    if (find_keys(worker->env, sale) &&
-        !section_end_by_outage(worker->env, sale, section_away_stock(worker->env)))
-        section_read(worker, sale, NULL, &sale->left);
+    struct mode mode = {.now = mode_copy(worker->env->mode)};
+    struct sale_env env = *worker->env;
+    struct sale_worker aside = {.env = &env, .stock = worker->stock};
+    env.mode = &mode;
+    if (find_keys(&env, sale) && !section_end_by_outage(&env, sale, section_away_stock(&env)))
+        section_read(&aside, sale, NULL, &sale->left);
     return STEP_OVER;
 }
 
@@ -459,8 +463,10 @@ static enum sale_step sale_forget(struct sale_worker *worker, struct sale *sale)
 static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;
-    /* before the release: after it, the next sale's stock would be overwritten by this one */
-    if (!sale->replayed && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
+    /* before the release: after it, the next sale's stock would be overwritten by this one. A sale
+     * of a segment does not know what the others have. */
+    const bool knows = sale->segment == 0 || sale->purpose != SALE_SELL;
+    if (!sale->replayed && knows && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
                             sale->result == SALE_INSUFFICIENT_STOCK))
         metrics_stock(sale->item, sale->left);
     let_go_all(worker, sale);

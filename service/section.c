@@ -88,6 +88,9 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
         outage_hint(env->outage, sale_locks(env)->role, OUTAGE_LOOK);
         section_end(sale, SALE_LOCK_UNAVAILABLE, error);
         break;
+    case DLOCK_LOST: /* of several locks one was lost before it had all of them */
+        section_end(sale, SALE_LOCK_LOST, error);
+        break;
     case DLOCK_LIMIT:
         section_end(sale, SALE_QUEUE_FULL, "more sales than --queue wait for their lock");
         break;
@@ -108,17 +111,28 @@ enum stock_layout section_layout(const struct sale_env *env)
 
 /* Ends the sale if its stock is laid otherwise than this instance sells it. The text of
  * stock_error() is lost then. */
-static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale)
+static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale,
+                                  enum stock_status status)
 {
     const struct setting *now = &worker->env->mode->now;
     const enum stock_layout wanted = section_layout(worker->env);
     const bool wants_segments = wanted == LAYOUT_SEGMENTS;
     char detail[sizeof sale->detail], is[64] = "has a version", here[64];
+    enum stock_layout found;
     int segments;
-    const enum stock_layout found = stock_find_layout(worker->stock, sale->item_key, &segments);
-    if (found == LAYOUT_NONE ||
-        (found == wanted && segments == (wants_segments ? now->segments.count : 0)))
+    if (stock_find_layout(worker->stock, sale->item_key, &found, &segments) != STOCK_OK) {
+        section_end(sale, SALE_STOCK_UNAVAILABLE, stock_error(worker->stock));
+        return true;
+    }
+    const bool as_wanted =
+        found == wanted && segments == (wants_segments ? now->segments.count : 0);
+    if (found == LAYOUT_NONE || (as_wanted && status != STOCK_SEGMENTED))
         return false;
+    if (as_wanted) {
+        section_end(sale, SALE_OTHER_LAYOUT,
+                    "the stock was laid anew at this moment; send the request again");
+        return true;
+    }
     if (found == LAYOUT_NUMBER)
         snprintf(is, sizeof is, wants_segments ? "lies in one piece" : "has no version");
     else if (found == LAYOUT_SEGMENTS)
@@ -148,7 +162,7 @@ void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum st
     const bool may_be_other =
         status == STOCK_INVALID || status == STOCK_SEGMENTED ||
         (status == STOCK_MISSING && section_layout(worker->env) == LAYOUT_VERSION);
-    if (may_be_other && section_end_by_layout(worker, sale))
+    if (may_be_other && section_end_by_layout(worker, sale, status))
         return;
     section_end(sale,
                 status == STOCK_MISSING                                ? SALE_UNKNOWN_ITEM

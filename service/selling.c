@@ -73,18 +73,18 @@ static int64_t lowest_unit(const struct sale_env *env, const struct sale *sale, 
 /* The write of a sale that took units of segments. */
 static void record_parts(const struct sale_env *env, struct sale *sale, int64_t after)
 {
-    const struct span_part alone = {
-        .stock = after + sale->quantity, .quantity = sale->quantity, .after = after};
+    const struct span_part alone = {.quantity = sale->quantity, .after = after};
     const size_t count = span_count(sale);
     sale->left = sale->all - sale->quantity;
     for (size_t i = 0; i < count; i++) {
         const struct span_part *part = sale->span != NULL ? &sale->span->parts[i] : &alone;
+        const int64_t before = part->after + part->quantity;
         span_turn(env, sale, i);
         RECORD(env, sale, "write",
                ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
                ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64
                ",\"segment\":%d,\"segments\":%d,\"part\":%zu,\"parts\":%zu,\"left\":%" PRId64,
-               sale->hold_id, part->stock, part->after, lowest_unit(env, sale, part->after),
+               sale->hold_id, before, part->after, lowest_unit(env, sale, part->after),
                part->quantity, sale->segment, env->mode->now.segments.count, i + 1, count,
                sale->left);
     }
@@ -136,6 +136,11 @@ static void end_unknown(struct sale_worker *worker, struct sale *sale)
 static void end_insufficient_stock(struct sale *sale, int64_t stock)
 {
     char detail[sizeof sale->detail];
+    if (sale->span != NULL) {
+        section_end(sale, SALE_STOCK_INVALID,
+                    "a segment was changed without its lock after it was read; nothing was sold");
+        return;
+    }
     snprintf(detail, sizeof detail,
              "the stock was changed without the lock: %" PRId64 " when it was read, %" PRId64
              " before the write",
@@ -332,14 +337,35 @@ static enum stock_status write_span(struct sale_worker *worker, struct sale *sal
         list[i] = keys.list[span->parts[i].segment - 1];
         quantities[i] = span->parts[i].quantity;
     }
-    enum stock_status status =
-        stock_take_segments(worker->stock, sale->item_key, worker->env->mode->now.segments.count,
-                            list, quantities, span->count, left);
+    enum stock_status status = stock_take_segments(worker->stock, sale->item_key, sale->segments,
+                                                   list, quantities, span->count, left);
     for (size_t i = 0; i < span->count; i++)
         span->parts[i].after =
             status == STOCK_OK ? left[i] : span->parts[i].stock - span->parts[i].quantity;
     *after = span->parts[0].after;
     return status;
+}
+
+/* Each write looks first whether the stock still has so many segments. So a write that is late
+ * meets no stock that was laid otherwise since, where the units have other numbers. */
+static enum stock_status write_segments(struct sale_worker *worker, struct sale *sale,
+                                        int64_t *after)
+{
+    const char *const key = sale->stock_key;
+    if (sale->span != NULL)
+        return write_span(worker, sale, after);
+    *after = sale->left - sale->quantity;
+    switch ((enum write_mode)worker->env->mode->now.write) {
+    case WRITE_SET:
+        return stock_write_segment(worker->stock, sale->item_key, sale->segments, key, "SET",
+                                   *after, after);
+    case WRITE_ATOMIC:
+        return stock_take_segments(worker->stock, sale->item_key, sale->segments, &key,
+                                   &sale->quantity, 1, after);
+    default: /* DECR */
+        return stock_write_segment(worker->stock, sale->item_key, sale->segments, key, "DECRBY",
+                                   sale->quantity, after);
+    }
 }
 
 /* Writes the stock in the current write mode. *after: the stock after that; with
@@ -348,8 +374,8 @@ static enum stock_status write_stock(struct sale_worker *worker, struct sale *sa
 {
     struct section_fence room;
     enum stock_status status;
-    if (sale->span != NULL)
-        return write_span(worker, sale, after);
+    if (segments_several(worker->env))
+        return write_segments(worker, sale, after);
     switch ((enum write_mode)worker->env->mode->now.write) {
     case WRITE_SET:
         *after = sale->left - sale->quantity;

@@ -111,6 +111,8 @@ bool span_share(struct sale *sale)
         const int64_t units = part->stock > 0 ? part->stock : 0;
         part->quantity = min_ns(units, wanted);
         wanted -= part->quantity;
+        if (part->quantity == 0) /* not needed any more: units were added elsewhere */
+            return false;
     }
     return wanted == 0;
 }

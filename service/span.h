@@ -41,7 +41,7 @@ void span_turn(const struct sale_env *env, struct sale *sale, size_t part);
 void span_forget(const struct sale_env *env, struct sale *sale);
 /* Whether all its holds are valid. */
 bool span_is_valid(const struct sale *sale);
-/* Shares the quantity among the parts. False: they have too few. */
+/* Shares the quantity among the parts. False: they have too few, or one of them is not needed. */
 bool span_share(struct sale *sale);
 
 #endif

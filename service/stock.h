@@ -215,8 +215,9 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
  * a stock without raising its version, or in one piece while it lies over segments. */
 enum stock_layout { LAYOUT_NONE, LAYOUT_NUMBER, LAYOUT_VERSION, LAYOUT_SEGMENTS };
 #define SEGMENTS_MAX 16
-/* How the stock is laid; LAYOUT_NONE: not known, or not so. *segments: over how many. */
-enum stock_layout stock_find_layout(struct stock *stock, const char *key, int *segments);
+/* Asks in one step how the stock is laid; LAYOUT_NONE: not so. *segments: over how many. */
+enum stock_status stock_find_layout(struct stock *stock, const char *key,
+                                    enum stock_layout *layout, int *segments);
 /* After STOCK_SEGMENTED: over how many segments the stock lies; 0: over none. */
 int stock_segments(const struct stock *stock);
 
@@ -252,11 +253,16 @@ enum stock_status stock_take_version(struct stock *stock, const char *key, int64
 /* Reads all segments of the stock in one script. keys: those of the segments. */
 enum stock_status stock_read_segments(struct stock *stock, const char *key, const char *const *keys,
                                       size_t count, int64_t stocks[SEGMENTS_MAX]);
+/* DECRBY or SET of one segment, in a script that first looks whether the stock still has so many
+ * segments. *after: what the segment has then; of SET it is the number. */
+enum stock_status stock_write_segment(struct stock *stock, const char *key, int segments,
+                                      const char *segment_key, const char *command, int64_t number,
+                                      int64_t *after);
 /* One script that takes units of these segments: of all, or of none. segments: how many the stock
- * has. STOCK_INSUFFICIENT: one of them has too few. */
+ * has. STOCK_INSUFFICIENT: one of them has too few. after: what each of them has then. */
 enum stock_status stock_take_segments(struct stock *stock, const char *key, int segments,
                                       const char *const *keys, const int64_t *quantities,
-                                      size_t count, int64_t after[SEGMENTS_MAX]);
+                                      size_t count, int64_t *after);
 
 /* ---- Sales with a key ----
  * The answer to a sale with an Idempotency-Key is stored in a Redis key of its own. */

@@ -10,24 +10,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum stock_layout stock_find_layout(struct stock *stock, const char *key, int *segments)
+enum stock_status stock_find_layout(struct stock *stock, const char *key,
+                                    enum stock_layout *layout, int *segments)
 {
     const redisReply *reply;
     *segments = 0;
-    if (stock_command(stock, 2, (const char *const[]){"TYPE", key}, &reply) != STOCK_OK ||
-        reply->type != REDIS_REPLY_STATUS)
-        return LAYOUT_NONE;
-    if (strcmp(reply->str, "hash") != 0)
-        return strcmp(reply->str, "string") == 0 ? LAYOUT_NUMBER : LAYOUT_NONE;
-    if (stock_command(stock, 4, (const char *const[]){"HMGET", key, "segments", "version"},
-                      &reply) != STOCK_OK ||
-        reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
-        return LAYOUT_NONE;
-    if (reply->element[0]->type == REDIS_REPLY_STRING) {
-        *segments = atoi(reply->element[0]->str);
-        return LAYOUT_SEGMENTS;
+    *layout = LAYOUT_NONE;
+    enum stock_status status =
+        stock_run(stock, &lua_layout, (const char *const[]){"1", key, NULL}, &reply);
+    if (status != STOCK_OK || reply->type != REDIS_REPLY_ARRAY || reply->elements != 3)
+        return status;
+    for (size_t i = 0; i < 3; i++)
+        if (reply->element[i]->str == NULL)
+            return STOCK_OK;
+    if (reply->element[1]->len > 0) {
+        *segments = atoi(reply->element[1]->str);
+        *layout = LAYOUT_SEGMENTS;
+    } else if (reply->element[2]->len > 0) {
+        *layout = LAYOUT_VERSION;
+    } else if (strcmp(reply->element[0]->str, "string") == 0) {
+        *layout = LAYOUT_NUMBER;
     }
-    return reply->element[1]->type == REDIS_REPLY_STRING ? LAYOUT_VERSION : LAYOUT_NONE;
+    return STOCK_OK;
 }
 
 /* Reads {what each segment has}. False: anything else. */

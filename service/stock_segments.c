@@ -49,9 +49,31 @@ enum stock_status stock_read_segments(struct stock *stock, const char *key, cons
     return STOCK_OK;
 }
 
+enum stock_status stock_write_segment(struct stock *stock, const char *key, int segments,
+                                      const char *segment_key, const char *command, int64_t number,
+                                      int64_t *after)
+{
+    char of[12], units[24];
+    const redisReply *reply;
+    snprintf(of, sizeof of, "%d", segments);
+    snprintf(units, sizeof units, "%" PRId64, number);
+    enum stock_status status = stock_run(
+        stock, &lua_write_segment,
+        (const char *const[]){"2", key, segment_key, of, command, units, NULL}, &reply);
+    if (status != STOCK_OK)
+        return status;
+    if (reply->type == REDIS_REPLY_NIL)
+        return stock_failed(stock, STOCK_MISSING, "there is no key %s", key);
+    *after = reply->type == REDIS_REPLY_INTEGER ? reply->integer : number;
+    const bool readable = reply->type == REDIS_REPLY_INTEGER
+                              ? stock_is_counted(reply->integer)
+                              : reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "OK") == 0;
+    return readable ? STOCK_OK : stock_unreadable(stock);
+}
+
 enum stock_status stock_take_segments(struct stock *stock, const char *key, int segments,
                                       const char *const *keys, const int64_t *quantities,
-                                      size_t count, int64_t after[SEGMENTS_MAX])
+                                      size_t count, int64_t *after)
 {
     const char *words[2 * SEGMENTS_MAX + 4] = {NULL};
     char key_count[12], of[12], numbers[SEGMENTS_MAX][24];

@@ -21,12 +21,14 @@ local function text(units)
     return string.format('%.0f', units)
 end
 segments = number(segments) or 0
+segments = segments >= 0 and segments <= 16 and segments or 0 -- no shop lays more
 if segments > held then
     return redis.error_reply('SEGMENTS ' .. text(segments))
 end
 local before, parts = number(stock), {}
 for i = 1, segments do
-    local part = number(redis.call('GET', KEYS[3 + i])) or 0
+    local found = redis.pcall('GET', KEYS[3 + i])
+    local part = type(found) == 'string' and number(found) or 0
     before = (before or 0) + math.max(part, 0)
     parts[i] = text(part)
 end

@@ -391,3 +391,80 @@ def test_the_version_grows_over_segments(redis, start):
         set_stock(shop, 5)
         assert redis("HEXISTS", KEY, "stock") == 0 and other.sell().problem == "other-layout"
     assert versions == [1, 2, 3]
+
+
+# ---- What comes between -------------------------------------------------------------------------
+
+
+def looks_on(redis, start, proxy=None, stock=8, quantity=7, **named):
+    """A sale that needs all four segments, and has no lock at this moment."""
+    shop = start(redis, "--segments", 4, "--enable-failpoints", *(("--stock-redis", proxy.url) if proxy else ()), **named)
+    set_stock(shop, stock)
+    return shop, park(shop, "sale.between_segments", shop.sell, quantity=quantity)
+
+
+def test_a_segment_that_is_not_needed_any_more_is_left_out(redis, start):
+    """Units were added while the sale looked on: no part of it has no units."""
+    shop, sale = looks_on(redis, start)
+    set_stock(shop, 40)
+    redis("SET", segment(1), 0)
+    arm(shop, "sale.between_segments", "off")
+    answer = sale.result()
+    assert answer.status == 200 and all(part["quantity"] > 0 for part in answer.json["parts"]), answer
+    assert sum(state(redis, 4)) == 23 and not redis("KEYS", "lock:*")
+
+
+def test_what_was_never_written_is_not_told_as_sold(redis, start):
+    """The first segment is empty, and stays as it is: that says nothing of the write."""
+    between = LatePost(redis)
+    shop, sale = looks_on(redis, start, between)
+    set_stock(shop, 40)
+    redis("SET", segment(1), 0)
+    between.keep = b"\r\n$1\r\n4\r\n"  # how many segments there are: of a script that writes
+    arm(shop, "sale.between_segments", "off")
+    answer = sale.result()
+    between.keep = None
+    assert answer.problem == "stock-unavailable" and sum(state(redis, 4)) == 30, answer
+    between.end()
+
+
+@pytest.mark.parametrize("write", ["atomic", "decr", "set"])
+def test_a_late_write_meets_no_stock_that_was_laid_anew(redis, start, write):
+    """There the units have other numbers."""
+    shop = opened(redis, start, "--lock", "none", "--write", write)
+    other = start(redis, "--lock", "none", "--segments", 16, name="b")
+    sale = park(shop, "sale.before_write", shop.sell)
+    set_stock(other, 160)
+    arm(shop, "sale.before_write", "off")
+    assert sale.result().problem == "other-layout" and sum(state(redis, 16)) == 160
+
+
+def test_a_read_keeps_to_one_setting(redis, start):
+    """The instance is switched while the reply is on its way: it asked for 4 segments, and adds up 4."""
+    between = LatePost(redis)
+    shop = start(redis, "--segments", 4, "--admin-writes", "--stock-redis", between.url)
+    set_stock(shop, 10)
+    assert shop.ask("GET", "/inventory/phone").json["stock"] == 10
+    switched = []
+    carry = between._carry
+
+    def held_back(command, server):
+        reply = carry(command, server)
+        if b"segment:4" in command and not switched:
+            switched.append(shop.switch(segments=16).status)
+        return reply
+    between._carry = held_back
+    assert shop.ask("GET", "/inventory/phone").json["stock"] == 10 and switched == [200]
+    between.end()
+
+
+def test_a_lock_is_lost_before_it_has_all(redis, start):
+    shop = opened(redis, start, "--ttl-ms", 1000, stock=8)
+    redis("HSET", "lock:{phone}:4", "the test", 1)
+    sale = Background(shop.sell, quantity=8)
+    wait_until(lambda: redis("EXISTS", "lock:{phone}:3"), "it has three of them")
+    redis("DEL", "lock:{phone}")
+    wait_until(lambda: shop.metric("lock_lost_total") == 1, "its renewal finds none")
+    redis("DEL", "lock:{phone}:4")
+    answer = sale.result()
+    assert answer.status == 503 and answer.problem == "lock-lost" and sum(state(redis, 4)) == 8, answer
