@@ -1192,8 +1192,6 @@ OF_QUEUES = [
      WAITERS, "test_an_entry_that_is_removed_is_noticed"),
     ("heads are looked at that nobody waits for", QUEUE_HEAD, "const bool is_used = head->first != NULL;",
      "const bool is_used = true;", WAITERS, "test_many_items_are_waited_for"),
-    ("who waits for one item is told of another one's head", QUEUE_HEAD,
-     "strcmp((*link)->look.sale.item, item) != 0", "(*link)->look.sale.item[0] != item[0]", WAITERS, "test_many_items_are_waited_for"),
     ("two instances compete for each entry", QUEUE_WORKER, "        if (sale->settled)\n            push", "        if (ended)\n            push",
      WAITERS, "test_two_instances_do_not_compete_for_each_entry"),
     ("an instance without failpoints queues what it cannot acknowledge in one step", "service/conflict.c",

@@ -94,7 +94,7 @@ def test_two_instances_do_not_compete_for_each_entry(redis, start):
             asked = sum('"release"' in line for line in commands())
         assert asked >= 100
         return asked < 150
-    wait_until(takes_few_locks, "an instance leaves an item to the other one")
+    assert any(takes_few_locks() for _ in range(8))
 
 
 @pytest.mark.parametrize("removal", ["entry", "queue", "queue and clock"])
