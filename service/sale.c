@@ -466,8 +466,9 @@ static enum sale_step sale_finish(struct sale_worker *worker, struct sale *sale)
     /* before the release: after it, the next sale's stock would be overwritten by this one. A sale
      * of a segment does not know what the others have. */
     const bool knows = sale->segment == 0 || sale->purpose != SALE_SELL;
-    if (!sale->replayed && knows && (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
-                            sale->result == SALE_INSUFFICIENT_STOCK))
+    if (!sale->replayed && knows &&
+        (sale->result == SALE_SOLD || sale->result == SALE_SOLD_OUT ||
+         sale->result == SALE_INSUFFICIENT_STOCK))
         metrics_stock(sale->item, sale->left);
     let_go_all(worker, sale);
     span_close(sale->span);

@@ -216,8 +216,8 @@ enum stock_status stock_take(struct stock *stock, const char *key, int64_t quant
 enum stock_layout { LAYOUT_NONE, LAYOUT_NUMBER, LAYOUT_VERSION, LAYOUT_SEGMENTS };
 #define SEGMENTS_MAX 16
 /* Asks in one step how the stock is laid; LAYOUT_NONE: not so. *segments: over how many. */
-enum stock_status stock_find_layout(struct stock *stock, const char *key,
-                                    enum stock_layout *layout, int *segments);
+enum stock_status stock_find_layout(struct stock *stock, const char *key, enum stock_layout *layout,
+                                    int *segments);
 /* After STOCK_SEGMENTED: over how many segments the stock lies; 0: over none. */
 int stock_segments(const struct stock *stock);
 

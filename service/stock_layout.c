@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum stock_status stock_find_layout(struct stock *stock, const char *key,
-                                    enum stock_layout *layout, int *segments)
+enum stock_status stock_find_layout(struct stock *stock, const char *key, enum stock_layout *layout,
+                                    int *segments)
 {
     const redisReply *reply;
     *segments = 0;

@@ -57,9 +57,9 @@ enum stock_status stock_write_segment(struct stock *stock, const char *key, int 
     const redisReply *reply;
     snprintf(of, sizeof of, "%d", segments);
     snprintf(units, sizeof units, "%" PRId64, number);
-    enum stock_status status = stock_run(
-        stock, &lua_write_segment,
-        (const char *const[]){"2", key, segment_key, of, command, units, NULL}, &reply);
+    enum stock_status status =
+        stock_run(stock, &lua_write_segment,
+                  (const char *const[]){"2", key, segment_key, of, command, units, NULL}, &reply);
     if (status != STOCK_OK)
         return status;
     if (reply->type == REDIS_REPLY_NIL)
