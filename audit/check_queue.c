@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Queue: a sale that was accepted (202) has one outcome, its buyer is told that one, and nobody
- * else's sale is worked off. Per item the oldest accepted sale comes first. The step that decides a
+ * else's sale is processed. Per item the oldest accepted sale comes first. The step that decides a
  * sale lies between its `taken` and the record of its outcome. So it was overtaken if it was taken
  * only after a younger one's outcome was recorded. The units show the order, too: they only fall.
  */
@@ -329,7 +329,7 @@ static void check_places(struct run *run, const int64_t *unfinished)
     free(list);
     if (first != NULL)
         findings_add(&run->findings, RESULT_OVERTAKEN,
-                     "accepted sales that were worked off before an older one of their item: %lld; "
+                     "accepted sales that were processed before an older one of their item: %lld; "
                      "first: request %.60s for %.80s, entry %lld-%lld",
                      (long long)run->counts.overtaken, queue_request(run, first),
                      queue_item(run, first), (long long)first->place.ms,

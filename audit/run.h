@@ -421,7 +421,7 @@ struct counts {
     int64_t before;              /* those of them that were first given before the run */
     int64_t attempts;            /* refusals after which the buyer asked again */
     int64_t accepted;            /* sales that were accepted into a queue */
-    int64_t handed_over;         /* those of them that another instance worked off */
+    int64_t handed_over;         /* those of them that another instance processed */
     int64_t unfinished;          /* those of them without an outcome */
     int64_t overtaken;           /* those that were decided after a younger one of their item */
     int64_t given_up;    /* those of rejected_early after which the buyer might have asked again */

@@ -131,7 +131,7 @@ static void tell_more(struct run *run, const struct verdict *verdict)
                      (long long)counts->attempts);
     if (counts->accepted > 0)
         findings_add(&run->findings, RESULT_OK,
-                     "sales that were accepted into a queue: %lld; worked off by another instance "
+                     "sales that were accepted into a queue: %lld; processed by another instance "
                      "than the one that accepted it: %lld",
                      (long long)counts->accepted, (long long)counts->handed_over);
     if (verdict->expected.results == 0)

@@ -51,6 +51,7 @@ SET_KEY = "dlock:identity:set"
 FOR_TOKEN = re.compile(rf"^(redlock_\w+\.lua) \d (lock:\S+ )?(?:dlock:token:\S+ )?{SET_KEY} (\S+).*$")
 TOLD_WITH_GRANT = re.compile(r'^\[(\(integer\) [01]), \(integer\) \d{16}, "[^"]*"\]$')  # its number, its identity
 OF_ENSEMBLE = re.compile(r"(?<=\.lua )(\d(?: (?!\d+ )\S+)+ )(\d+)(?= )")  # behind the keys: an ensemble's token, any number
+ONE_SEGMENT = re.compile(r"^(\S+) 2 \S+ (\S+) \d+ ")  # the number of keys, the item's, and of how many
 OF_SEGMENTS = re.compile(r"^(read_segments\.lua) \d+ (\S+)(?: \2:segment:\d+)+$")
 FENCED = re.compile(r"^(fenced\w*\.lua) \d (\S+)((?: (?!T)\S+)*) ")
 FAIR = re.compile(r"(fair\.lua) 4 (\S+) dlock:queue:\2 dlock:token:\2 dlock:grant:\2 (\w+) (\S+) (\d+) \d+ (\S+) (\d) \d+(?: \S+)?$")
@@ -229,6 +230,8 @@ def in_short(sent, reply):
         return sent, re.sub(r'"refused", \d+', '"refused", us', reply.replace("(integer) ", ""))
     if sent.startswith("read_segments.lua"):
         return OF_SEGMENTS.sub(r"\1 \2", sent), reply
+    if sent.startswith("write_segment.lua"):
+        return ONE_SEGMENT.sub(r"\1 \2 ", sent), reply
     if sent.startswith("read_write.lua"):
         sent = READ_WRITE.sub(of_read_write, sent)
         return sent, re.sub(r"^-\d+$", "-ms left", reply.replace("(integer) ", ""))
@@ -360,7 +363,7 @@ def answers(stage, lines):
         did = [line.t_ns for line in lines if line.who == sale.name]
         did += [event["t_ns"] for event in sale.instance.events()
                 if event.get("request") == sale.name and event["event"] in UNSOLD]
-        if sale.status == 202:  # it is worked off meanwhile
+        if sale.status == 202:  # it is processed meanwhile
             did = [event["t_ns"] for event in sale.instance.told("accepted") if event["request"] == sale.name]
         elif sale.accepted:
             did = [line.t_ns for line in lines if line.who.split(" by ")[0] == sale.accepted.name] + [int(sale.began * 10**9)]

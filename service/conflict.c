@@ -35,14 +35,15 @@ bool conflict_fits(int on_conflict, int write, bool flaws, char error[CONFLICT_E
     if (on_conflict != CONFLICT_QUEUE || write_keeps_keys(write) || demonstrates)
         return true;
     write_keeper_names(names);
-    snprintf(error, CONFLICT_ERROR_MAX,
-             "\"queue\" needs a write mode that changes stock, outcome and acknowledgement in one "
-             "step: %.80s; with \"%s\" a worker that dies between the sale and the acknowledgement "
-             "would sell the request twice%s",
-             names, write_ways[write].name,
-             write == WRITE_DECR || write == WRITE_SET
-                 ? " (to demonstrate that, start with --enable-failpoints)"
-                 : "");
+    snprintf(
+        error, CONFLICT_ERROR_MAX,
+        "\"queue\" needs a write mode that changes stock, outcome and acknowledgement in one "
+        "step: %.80s; with \"%s\" a worker may die between the sale and the acknowledgement, and "
+        "another one then sells the request again%s",
+        names, write_ways[write].name,
+        write == WRITE_DECR || write == WRITE_SET
+            ? " (to demonstrate that, start with --enable-failpoints)"
+            : "");
     return false;
 }
 

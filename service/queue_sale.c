@@ -186,7 +186,7 @@ enum sale_step queue_sale_accept(struct sale_worker *worker, struct sale *sale)
 void queue_sale_pass(struct sale *sale)
 {
     sale->passed = true;
-    section_end(sale, SALE_REQUEST_IN_FLIGHT, "another one processes the entry, or will");
+    section_end(sale, SALE_REQUEST_IN_FLIGHT, "another instance processes this entry");
 }
 
 static struct queue_sell queue_sale_want(const struct sale_worker *worker, const struct sale *sale,

@@ -162,8 +162,10 @@ static void begin_sale(struct queue_work *work)
 /* The oldest entry. STOCK_MISSING: there is none, or this instance does not work now. */
 static enum stock_status look_at(struct queue_work *work, struct sale_worker *worker)
 {
-    if (!works(work->queue))
+    if (!works(work->queue)) {
+        atomic_store(&work->length, 0); /* what others leave there is not seen any more */
         return STOCK_MISSING;
+    }
     enum stock_status status = queue_oldest(worker->stock, work->names.queue_key, &work->entry);
     atomic_store(&work->length, status == STOCK_OK ? work->entry.length : 0);
     return status;

@@ -11,7 +11,7 @@
 
 struct finding {
     const char *key;
-    dlock_hold *hold;
+    const struct sale *sale;
     struct stock_broken_connection broken;
     uint64_t epoch; /* of the write; 0: it has none */
     bool ended;     /* the write was carried out, or never will be */
@@ -32,9 +32,12 @@ static enum stock_status is_same_epoch(struct stock *stock, uint64_t epoch)
 }
 
 /* Asked after the read, so that the lock was held during the read. STOCK_UNAVAILABLE: ask again. */
-static enum stock_status is_still_ours(dlock_hold *hold)
+static enum stock_status is_still_ours(const struct sale *sale)
 {
-    dlock_status extended = dlock_extend(hold);
+    dlock_hold *const *holds = sale->span != NULL ? sale->span->holds : &sale->hold;
+    dlock_status extended = DLOCK_OK;
+    for (size_t i = 0; extended == DLOCK_OK && i < span_count(sale); i++)
+        extended = dlock_extend(holds[i]);
     bool unanswered = extended == DLOCK_UNKNOWN || extended == DLOCK_UNREACHABLE;
     return extended == DLOCK_OK ? STOCK_OK : unanswered ? STOCK_UNAVAILABLE : STOCK_LOST;
 }
@@ -50,7 +53,7 @@ static enum stock_status resolve_find(struct stock *stock, void *arg)
     status = stock_read(stock, finding->key, NULL, &finding->stock);
     if (status != STOCK_OK && status != STOCK_MISSING && status != STOCK_INVALID)
         return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
-    enum stock_status alone = is_still_ours(finding->hold);
+    enum stock_status alone = is_still_ours(finding->sale);
     if (alone == STOCK_OK)
         alone = is_same_epoch(stock, finding->epoch);
     return alone == STOCK_OK ? status : alone;
@@ -74,7 +77,7 @@ static enum stock_status resolve_retry(struct sale_worker *worker, struct sale *
     if (sale->resolve_ends_ns == 0)
         sale->resolve_ends_ns = mono_ns() + 2 * worker->env->config->redis_timeout_ms * NS_PER_MS;
     while (mono_ns() < sale->resolve_ends_ns &&
-           (status = attempt(worker->stock, arg)) == STOCK_UNAVAILABLE && dlock_valid(sale->hold))
+           (status = attempt(worker->stock, arg)) == STOCK_UNAVAILABLE && span_is_valid(sale))
         nanosleep(&pause, NULL);
     return status;
 }
@@ -111,7 +114,7 @@ void resolve_give_up(struct sale_worker *worker, struct sale *sale)
 static enum stock_status find_out(struct sale_worker *worker, struct sale *sale, int64_t *stock)
 {
     struct finding finding = {.key = sale->stock_key,
-                              .hold = sale->hold,
+                              .sale = sale,
                               .epoch = sale->epoch,
                               .broken = stock_broken_connection(worker->stock)};
     if (worker->env->mode->now.rung->flawed) /* another sale may have written as well */

@@ -42,7 +42,7 @@ static bool may_add(struct sale_worker *worker, struct sale *sale, const struct 
     return false;
 }
 
-/* How it became. */
+/* *laid: the layout before and after. */
 static enum stock_status lay_restock(struct sale_worker *worker, struct sale *sale,
                                      const struct stock_beside *beside, struct stock_laid *laid)
 {
@@ -120,10 +120,21 @@ static void record_restock(struct sale_worker *worker, struct sale *sale,
 /* The stock lies over more segments than it has locks of: it asks for the locks of all. */
 static enum sale_step restock_elsewhere(struct sale_worker *worker, struct sale *sale)
 {
+    const struct setting *now = &worker->env->mode->now;
     int all[SEGMENTS_MAX];
     int count = stock_segments(worker->stock);
-    if (count <= (int)span_count(sale) || count > SEGMENTS_MAX ||
-        write_is_fenced(worker->env->mode->now.write)) {
+    char detail[sizeof sale->detail];
+    if (write_is_fenced(now->write) || !segments_lock_fits(now->rung)) {
+        snprintf(
+            detail, sizeof detail,
+            "the stock of %s is laid out in %d segments, and this instance takes one lock with "
+            "\"%s\" and \"%s\"; switch it to another lock and to decr, set or atomic (PUT "
+            "/lock), set the stock, and switch it back",
+            sale->item, count, now->rung->name, write_ways[now->write].name);
+        section_end(sale, SALE_OTHER_LAYOUT, detail);
+        return STEP_LEAVE;
+    }
+    if (count <= (int)span_count(sale) || count > SEGMENTS_MAX) {
         section_end_by_stock(worker, sale, STOCK_SEGMENTED);
         return STEP_LEAVE;
     }

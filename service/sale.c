@@ -443,7 +443,9 @@ static enum sale_step sale_elsewhere(struct sale_worker *worker, struct sale *sa
     }
     if (mono_ns() >= sale->deadline_ns)
         section_end(sale, SALE_DEADLINE,
-                    "its time (--wait-ms) was over while it looked on in other segments");
+                    sale->purpose == SALE_SELL
+                        ? "its time (--wait-ms) was over while it tried other segments"
+                        : "its time (--wait-ms) was over before it had the locks of all segments");
     else if (one ? sale_open_lock(env, sale) : span_open(env, sale))
         return sale->purpose == SALE_RESTOCK ? STEP_ASK
                                              : section_point(sale, "between_segments", STEP_ASK);

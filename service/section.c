@@ -92,7 +92,8 @@ void section_end_by_lock(const struct sale_env *env, struct sale *sale, dlock_st
         section_end(sale, SALE_LOCK_LOST, error);
         break;
     case DLOCK_LIMIT:
-        section_end(sale, SALE_QUEUE_FULL, "more sales than --queue wait for their lock");
+        section_end(sale, SALE_QUEUE_FULL,
+                    "as many sales as --queue allows wait for their lock already");
         break;
     case DLOCK_WRONG_TYPE:
         section_end(sale, SALE_LOCK_INVALID, error);
@@ -109,6 +110,16 @@ enum stock_layout section_layout(const struct sale_env *env)
                                                : LAYOUT_NUMBER;
 }
 
+#define LAYOUT_TEXT_MAX 32
+static void say_layout(enum stock_layout layout, int segments, char text[LAYOUT_TEXT_MAX])
+{
+    if (layout == LAYOUT_SEGMENTS)
+        snprintf(text, LAYOUT_TEXT_MAX, "in %d segments", segments);
+    else
+        snprintf(text, LAYOUT_TEXT_MAX, "%s",
+                 layout == LAYOUT_VERSION ? "with a version" : "as one number");
+}
+
 /* Ends the sale if its stock is laid otherwise than this instance sells it. The text of
  * stock_error() is lost then. */
 static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale,
@@ -117,10 +128,11 @@ static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale,
     const struct setting *now = &worker->env->mode->now;
     const enum stock_layout wanted = section_layout(worker->env);
     const bool wants_segments = wanted == LAYOUT_SEGMENTS;
-    char detail[sizeof sale->detail], is[64] = "has a version", here[64];
+    char detail[sizeof sale->detail], is[LAYOUT_TEXT_MAX], wants[LAYOUT_TEXT_MAX];
     enum stock_layout found;
     int segments;
     if (stock_find_layout(worker->stock, sale->item_key, &found, &segments) != STOCK_OK) {
+        outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
         section_end(sale, SALE_STOCK_UNAVAILABLE, stock_error(worker->stock));
         return true;
     }
@@ -130,22 +142,15 @@ static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale,
         return false;
     if (as_wanted) {
         section_end(sale, SALE_OTHER_LAYOUT,
-                    "the stock was laid anew at this moment; send the request again");
+                    "the layout of the stock changed during the request; send it again");
         return true;
     }
-    if (found == LAYOUT_NUMBER)
-        snprintf(is, sizeof is, wants_segments ? "lies in one piece" : "has no version");
-    else if (found == LAYOUT_SEGMENTS)
-        snprintf(is, sizeof is, "lies over %d segments", segments);
-    if (wants_segments)
-        snprintf(here, sizeof here, "has %d segments", now->segments.count);
-    else
-        snprintf(here, sizeof here, "writes %swith \"%s\"",
-                 found == LAYOUT_SEGMENTS ? "one piece " : "", write_ways[now->write].name);
+    say_layout(found, segments, is);
+    say_layout(wanted, now->segments.count, wants);
     snprintf(detail, sizeof detail,
-             "the stock of %s %s, and this instance %s; an operator must set it here (PUT "
-             "/inventory/%s), or switch this instance (PUT /lock)",
-             sale->item, is, here, sale->item);
+             "the stock of %s is laid out %s, and this instance sells one that is laid out %s; set "
+             "it on this instance (PUT /inventory/%s), or switch this instance (PUT /lock)",
+             sale->item, is, wants, sale->item);
     section_end(sale, SALE_OTHER_LAYOUT, detail);
     return true;
 }

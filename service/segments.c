@@ -26,7 +26,7 @@ bool segments_parse(const char *text, struct segments *segments, char error[SEGM
     *segments = (struct segments){.count = valid ? count : 1, .naive = naive && count > 1};
     if (!valid)
         snprintf(error, SEGMENTS_ERROR_MAX,
-                 "\"%.60s\" is not " SEGMENTS_FORM ": N must be a whole number, as in 16", text);
+                 "\"%.60s\" is not " SEGMENTS_FORM ", as in 16 or naive:16", text);
     return valid;
 }
 
@@ -34,6 +34,12 @@ void segments_print(const struct segments *segments, char text[SEGMENTS_TEXT_MAX
 {
     snprintf(text, SEGMENTS_TEXT_MAX, "%s%d", segments->naive ? naive_prefix : "",
              segments->count % 100);
+}
+
+/* A thread of `reentrant_tls` waits for one lock at a time, because the lock counts in its memory. */
+bool segments_lock_fits(const struct dlock_rung *rung)
+{
+    return strcmp(rung->name, "reentrant_tls") != 0;
 }
 
 bool segments_fit(const struct segments *segments, const struct dlock_rung *rung, int write,
@@ -51,7 +57,7 @@ bool segments_fit(const struct segments *segments, const struct dlock_rung *rung
     else if (on_conflict == CONFLICT_QUEUE)
         why = "with \"queue\" one sale of an item at a time is processed, so segments gain "
               "nothing; give wait or fail (--on-conflict), or 1 segment";
-    else if (strcmp(rung->name, "reentrant_tls") == 0)
+    else if (!segments_lock_fits(rung))
         why = "a sale may need the locks of several segments, and a thread of \"reentrant_tls\" "
               "waits for one at a time; give another lock (--lock), or 1 segment";
     if (why != NULL)

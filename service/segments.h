@@ -38,6 +38,9 @@ void segments_print(const struct segments *segments, char text[SEGMENTS_TEXT_MAX
 bool segments_fit(const struct segments *segments, const struct dlock_rung *rung, int write,
                   int on_conflict, char error[SEGMENTS_ERROR_MAX]);
 
+/* Whether a sale can have several locks of that rung at once. */
+bool segments_lock_fits(const struct dlock_rung *rung);
+
 /* Whether the current setting has several segments. */
 bool segments_several(const struct sale_env *env);
 /* From now on the sale is about this segment: its key, its lock. Segment 1 has the item's lock. */

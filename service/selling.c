@@ -53,7 +53,10 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
     section_end(sale, SALE_STOCK_INVALID, detail);
     stock_pin(worker->stock, sale->stock_master);
     enum stock_status added =
-        stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &after);
+        sale->segment != 0
+            ? stock_write_segment(worker->stock, sale->item_key, sale->segments, sale->stock_key,
+                                  "INCRBY", sale->quantity, &after)
+            : stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &after);
     stock_pin(worker->stock, 0);
     if (added == STOCK_LOST)
         resolve_give_up(worker, sale);
@@ -439,7 +442,10 @@ static enum sale_step selling_try_again(const struct sale_worker *worker, struct
 {
     uint32_t chance = 0;
     metrics_abort();
-    RECORD(worker->env, sale, "abort", ",\"hold\":\"%s\"", sale->hold_id);
+    for (size_t i = span_count(sale); i-- > 0;) {
+        span_turn(worker->env, sale, i);
+        RECORD(worker->env, sale, "abort", ",\"hold\":\"%s\"", sale->hold_id);
+    }
     if (++sale->aborts >= ABORTS_MAX) {
         char detail[sizeof sale->detail];
         snprintf(detail, sizeof detail,

@@ -19,7 +19,6 @@ void selling_sold(const struct sale_env *env, struct sale *sale, int64_t after);
 bool selling_is_enough(const struct sale_env *env, struct sale *sale, int64_t stock);
 /* Ends the sale as the stored answer says, and records nothing. */
 void selling_end_by_record(struct sale *sale, const struct stock_record *record);
-/* The sale is in its item's queue: records it. */
 /* Random and not 0: no other sale of any process has it. */
 uint64_t selling_new_mark(void);
 /* Gives the answer that was stored under the key. */

@@ -45,7 +45,7 @@ def two_bursts(stage):
     stage.note(f"within half a second {len(asked)} sales held the lock: {', '.join(asked)}")
 
 
-@of_policies("a worker dies between a sale and its acknowledgement, and another one works off the queue",
+@of_policies("a worker dies between a sale and its acknowledgement, and another one processes the queue",
              "the sale and the acknowledgement are one step", shows={"queue_decr": "queue_atomic"}, breaks_as="oversold", stock=2)
 def dead_worker(stage):
     stage.open()
@@ -55,7 +55,7 @@ def dead_worker(stage):
     sale = a.sell()
     stage.wait_answered(sale)
     wait_until(lambda: a.paused(ENTERED) == 1, "its worker has the lock")
-    stage.note("a works off its queue, has the lock and pauses")
+    stage.note("a processes its queue, has the lock and pauses")
     a.resume(ENTERED)
     a.wait_dead("a is killed at queue.before_ack")
     stage.wait_expired()

@@ -1,7 +1,5 @@
 -- KEYS[1] stock. Returns {its type, over how many segments it lies, its version}; an empty text: it has none.
-local kind = redis.call('TYPE', KEYS[1]).ok
-local segments, version
-if kind == 'hash' then
-    segments, version = unpack(redis.call('HMGET', KEYS[1], 'segments', 'version'))
-end
-return {kind, segments or '', version or ''}
+-- A user who may not ask learns no type.
+local kind = redis.pcall('TYPE', KEYS[1]).ok
+local found = kind == 'hash' and redis.pcall('HMGET', KEYS[1], 'segments', 'version') or {}
+return {kind or '', found[1] or '', found[2] or ''}

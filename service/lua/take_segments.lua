@@ -4,16 +4,14 @@
 --   what each segment has after the sale;
 --   {}: one of them has too few; nothing was sold;
 --   nil: there is no such stock; the error SEGMENTS: it has another number of segments.
-if redis.call('EXISTS', KEYS[1]) == 0 then
-    return nil
-end
-local segments = redis.call('HGET', KEYS[1], 'segments')
-if segments ~= ARGV[1] then
-    return redis.error_reply('SEGMENTS ' .. (segments or 'none'))
+-- include parts/segments.lua
+local refused = refused_by_layout(ARGV[1])
+if refused ~= nil then
+    return refused
 end
 local stocks = redis.call('MGET', unpack(KEYS, 2))
 for i, stock in ipairs(stocks) do
-    local number = tonumber(stock or '') or 0
+    local number = stock and stock:match('^%-?%d+$') and tonumber(stock) or 0
     if number < tonumber(ARGV[i + 1]) or number > 9007199254740991 then
         return {}
     end

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs with --on-conflict queue: each sale is accepted by one instance, and worked off by any. The buyer is told 202,
+"""Runs with --on-conflict queue: each sale is accepted by one instance, and processed by any. The buyer is told 202,
 and asks for the outcome later."""
 import shop
 from shop import EPOCH_MS, MS

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--on-conflict queue: an accepted sale without an outcome, or with two; one that nobody accepted; a buyer who was told
-something else; one that was worked off before an older one. Each is found."""
+something else; one that was processed before an older one. Each is found."""
 import planted
 import pytest
 import shop
@@ -267,7 +267,7 @@ def neighbours(world):
 
 
 def change_places(world, pairs):
-    """The older one of the two was worked off after the younger one."""
+    """The older one of the two was processed after the younger one."""
     if not pairs:
         return None
     one, two = world.random.choice(pairs)
@@ -292,7 +292,7 @@ def both_were_refused(world):
 
 
 def is_there_still(world):
-    """A younger one was worked off, and Redis says that the older one is still in the queue."""
+    """A younger one was processed, and Redis says that the older one is still in the queue."""
     pairs = neighbours(world)
     old = [one for one, _ in pairs if not one.write]
     if not old:
@@ -308,7 +308,7 @@ def is_there_still(world):
 @pytest.mark.parametrize("fault", [both_were_sold, one_was_refused, both_were_refused, is_there_still],
                          ids=lambda fault: fault.__name__)
 def test_a_sale_that_was_worked_off_before_an_older_one_is_found(fault):
-    check_found(lambda seed: fault(queued(seed)), "overtaken", r"worked off before an older one of their item: \d+; first: request \w+ "
+    check_found(lambda seed: fault(queued(seed)), "overtaken", r"processed before an older one of their item: \d+; first: request \w+ "
                 r"for item-\d, entry \d+-\d+", False)
 
 
@@ -327,7 +327,7 @@ def test_units_show_the_order_even_if_times_do_not():
             for sample in [sample for sample in sale.asks if sample["responseCode"] == 200]:
                 sample.update(unit=sale.write["unit"], left=sale.write["stock_after"])
         return world
-    check_found(make, "overtaken", r"worked off before an older one", False)
+    check_found(make, "overtaken", r"processed before an older one", False)
 
 
 def test_what_is_decided_was_taken():

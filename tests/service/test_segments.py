@@ -265,12 +265,6 @@ def test_the_stock_moves_under_all_locks(redis, start, way):
     assert other.ask("GET", "/inventory/phone").json["stock"] == 6 and shop.sell().problem == "other-layout"
 
 
-def test_a_fenced_instance_does_not_move_it(redis, start):
-    shop, other = opened(redis, start), start(redis, "--lock", "fair", "--write", "fenced", name="b")
-    answer = set_stock(other, 5, status=503)
-    assert answer.problem == "other-layout" and sum(state(redis, 4)) == 10 and shop.sell().status == 200
-
-
 @pytest.mark.parametrize("way", ["number", "2"])
 def test_a_late_write_meets_no_segment(redis, start, way):
     """The lock of a sale is lost, and its DECR arrives after the stock has moved: nothing is sold."""
@@ -468,3 +462,43 @@ def test_a_lock_is_lost_before_it_has_all(redis, start):
     redis("DEL", "lock:{phone}:4")
     answer = sale.result()
     assert answer.status == 503 and answer.problem == "lock-lost" and sum(state(redis, 4)) == 8, answer
+
+
+def test_an_aborted_sale_of_several_segments_tells_it_of_each(redis, start, tmp_path):
+    """Another sale takes a unit between its read and its write. It reads again under all of its locks."""
+    shop = opened(redis, start, "--lock", "none", "--write", "atomic", "--history", tmp_path / "h.jsonl", stock=8)
+    sale = park(shop, "sale.before_write", shop.sell, quantity=7)
+    redis("DECR", segment(1))
+    arm(shop, "sale.before_write", "off")
+    assert sale.result().status == 200 and sum(state(redis, 4)) == 0
+    shop.end()
+    events = read_history(tmp_path / "h.jsonl")
+    aborted = [event["hold"] for event in events if event["event"] == "abort"]
+    assert len(set(aborted)) == len(aborted) == 4
+
+
+def test_the_units_of_a_refused_sale_come_back_to_the_segment(redis, start):
+    """With decr: the stock was changed without the lock between its read and its write."""
+    shop = opened(redis, start, stock=8)
+    sale = park(shop, "sale.before_write", shop.sell)
+    redis("SET", segment(2), 0)
+    arm(shop, "sale.before_write", "off")
+    assert sale.result().problem == "stock-invalid" and state(redis, 4) == [2, 0, 2, 2]
+
+
+@pytest.mark.parametrize("flags", [("--lock", "fair", "--write", "fenced"), ("--lock", "reentrant_tls")])
+def test_an_instance_that_takes_one_lock_says_how_the_stock_is_moved(redis, start, flags):
+    shop, other = opened(redis, start), start(redis, *flags, name="b")
+    answer = set_stock(other, 5, status=503)
+    assert answer.problem == "other-layout" and "set the stock, and switch it back" in answer.json["detail"], answer
+    assert sum(state(redis, 4)) == 10 and shop.sell().status == 200
+
+
+@pytest.mark.parametrize("count", ["abc", "0", "99", "-1", "1.5"])
+def test_what_is_no_number_of_segments_is_replaced(redis, start, count):
+    for shop in (start(redis), opened(redis, start, stock=None, name="b")):
+        redis("DEL", KEY)
+        redis("HSET", KEY, "segments", count)
+        assert shop.sell().problem in ("other-layout", "stock-invalid")
+        set_stock(shop, 5)
+        assert shop.sell().status == 200
