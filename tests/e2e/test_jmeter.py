@@ -45,10 +45,12 @@ def test_a_scenario_is_fired_and_judged(shop, words, requests, items):
 def test_a_buyer_in_a_queue_is_sold_to_twice_if_its_sale_is_not_acknowledged_in_the_same_step(place):
     """And the judge sees it. Of what decr sells, the acknowledgement is another command."""
     assert place.shop("up", "--lock", "fair", "--write", "decr", "--on-conflict", "queue", "--enable-failpoints", "--ttl-ms", 1000).code == 0
-    put = urllib.request.Request(f"http://127.0.0.1:{place.ports.instance(0) + 1}/failpoints", method="PUT",
-                                 data=b'{"point":"queue.before_ack","action":"1*crash"}',
-                                 headers={"Content-Type": "application/json"})
-    urllib.request.urlopen(put, timeout=10).close()
+    # b keeps the lock so long that a is the next to have it, while units are left
+    for number, point, action in ((0, "queue.before_ack", "1*crash"), (1, "queue.taken", "1*delay(500)")):
+        put = urllib.request.Request(f"http://127.0.0.1:{place.ports.instance(number) + 1}/failpoints", method="PUT",
+                                     data=b'{"point":"%s","action":"%s"}' % (point.encode(), action.encode()),
+                                     headers={"Content-Type": "application/json"})
+        urllib.request.urlopen(put, timeout=10).close()
     load = place.jmeter("queue", "-Jstock=20", "-Jthreads=30")
     assert load.out.splitlines()[-1] == "expected OVERSOLD or OK, got OVERSOLD (+1)" and load.code == 0, load
     assert "- accepted sales that were sold more than once: 1; first: request" in load.out
