@@ -145,7 +145,7 @@ static bool sale_open_lock(const struct sale_env *env, struct sale *sale)
 static bool sale_open_locks(const struct sale_env *env, struct sale *sale)
 {
     const int count = env->mode->now.segments.count;
-    if (count == 1)
+    if (!segments_several(env))
         return sale_open_lock(env, sale);
     if (sale->purpose != SALE_SELL)
         return span_all(sale, (size_t)count) && span_open(env, sale);
