@@ -36,7 +36,7 @@ void segments_print(const struct segments *segments, char text[SEGMENTS_TEXT_MAX
              segments->count % 100);
 }
 
-/* A thread of `reentrant_tls` waits for one lock at a time, because the lock counts in its memory. */
+/* `reentrant_tls` counts in the memory of its thread, which waits for one lock at a time. */
 bool segments_lock_fits(const struct dlock_rung *rung)
 {
     return strcmp(rung->name, "reentrant_tls") != 0;

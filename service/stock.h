@@ -253,9 +253,10 @@ enum stock_status stock_take_version(struct stock *stock, const char *key, int64
 /* Reads all segments of the stock in one script. keys: those of the segments. */
 enum stock_status stock_read_segments(struct stock *stock, const char *key, const char *const *keys,
                                       size_t count, int64_t stocks[SEGMENTS_MAX]);
-/* DECRBY, INCRBY or SET of one segment, in a script that first looks whether the stock still has so many
- * segments. *after: what the segment has then; of SET it is the number. STOCK_MISSING: there is no such
- * stock. STOCK_SEGMENTED: it has another number of segments, or the segment is missing. */
+/* DECRBY, INCRBY or SET of one segment, in a script that first looks whether the stock still has so
+ * many segments. *after: what the segment has then; of SET it is the number. STOCK_MISSING: there
+ * is no such stock. STOCK_SEGMENTED: it has another number of segments, or the segment is
+ * missing. */
 enum stock_status stock_write_segment(struct stock *stock, const char *key, int segments,
                                       const char *segment_key, const char *command, int64_t number,
                                       int64_t *after);
