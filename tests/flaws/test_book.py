@@ -70,7 +70,7 @@ def told_by_transcript(lines):
             yield from re.findall(r"^the lock expires|^\w+ is killed", what)
         elif re.match(r"(GET|HMGET|read_segments\.lua) inventory:\{phone\}", what):
             yield f"{who} reads"
-        elif re.match(r"(SET|DECR\w*|fenced\w*\.lua) .*inventory:\{phone\}|(SET|DECR\w*) inventory", what):
+        elif re.match(r"(SET|DECR\w*|write_segment\.lua|fenced\w*\.lua) .*inventory:\{phone\}|(SET|DECR\w*) inventory", what):
             yield f"{who} sells"
 
 

@@ -305,10 +305,10 @@ def test_other_ways_to_write_refuse_it(redis, start, write):
     lock = "fair" if write == "fenced_textbook" else "watchdog"
     words = [os.environ["INVENTORYD"], "--lock", lock, "--write", write, "--on-conflict", "queue", "--print-config"]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2 and "would sell the request twice" in ended.stderr
+    assert ended.returncode == 2 and "sells the request again" in ended.stderr
     shop = start(redis, "--admin-writes", "--lock", lock, "--write", write)
     reply = shop.switch(on_conflict="queue")
-    assert reply.problem == "invalid-value" and "would sell the request twice" in reply.json["detail"]
+    assert reply.problem == "invalid-value" and "sells the request again" in reply.json["detail"]
     assert shop.admin("GET", "/lock").json["on_conflict"] == "wait"
 
 
