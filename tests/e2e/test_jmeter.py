@@ -45,13 +45,13 @@ def test_a_scenario_is_fired_and_judged(shop, words, requests, items):
 def test_a_buyer_in_a_queue_is_sold_to_twice_if_its_sale_is_not_acknowledged_in_the_same_step(place):
     """And the judge sees it. Of what decr sells, the acknowledgement is another command."""
     assert place.shop("up", "--lock", "fair", "--write", "decr", "--on-conflict", "queue", "--enable-failpoints", "--ttl-ms", 1000).code == 0
-    # b keeps the lock so long that a is the next to have it, while units are left
-    for number, point, action in ((0, "queue.before_ack", "1*crash"), (1, "queue.taken", "1*delay(500)")):
+    # b answers late, so that a has entries to process while units are left
+    for number, point, action in ((0, "queue.before_ack", "1*crash"), (1, "queue.accepted", "delay(30)")):
         put = urllib.request.Request(f"http://127.0.0.1:{place.ports.instance(number) + 1}/failpoints", method="PUT",
                                      data=b'{"point":"%s","action":"%s"}' % (point.encode(), action.encode()),
                                      headers={"Content-Type": "application/json"})
         urllib.request.urlopen(put, timeout=10).close()
-    load = place.jmeter("queue", "-Jstock=20", "-Jthreads=30")
+    load = place.jmeter("queue", "-Jstock=200", "-Jthreads=200")
     assert load.out.splitlines()[-1] == "expected OVERSOLD or OK, got OVERSOLD (+1)" and load.code == 0, load
     assert "- accepted sales that were sold more than once: 1; first: request" in load.out
     assert latest(place)["on_conflict"] == "queue"
