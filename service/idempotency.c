@@ -4,6 +4,8 @@
  */
 #include "idempotency.h"
 
+#include "text.h"
+
 #include <string.h>
 
 /* ---- The header ------------------------------------------------------------------------------ */
@@ -43,17 +45,9 @@ void idempotency_destroy(struct idempotency *table)
     pthread_mutex_destroy(&table->mutex);
 }
 
-/* FNV-1a over the item and the key, each with its NUL. */
 static struct sale **idempotency_bucket(struct idempotency *table, const struct sale *sale)
 {
-    uint32_t hash = 2166136261u;
-    const char *const texts[] = {sale->item, sale->key};
-    for (size_t i = 0; i < 2; i++) {
-        const char *c = texts[i];
-        do
-            hash = (hash ^ (unsigned char)*c) * 16777619u;
-        while (*c++ != '\0');
-    }
+    const uint32_t hash = text_hash(text_hash(TEXT_HASH, sale->item), sale->key);
     return &table->buckets[hash % IDEMPOTENCY_BUCKETS];
 }
 

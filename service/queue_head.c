@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "queue.h"
 #include "service.h"
+#include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,10 +80,7 @@ static void queue_head_resume(struct queue_heads *heads, struct request *taken)
 
 static struct queue_head **queue_head_bucket(struct queue_heads *heads, const char *item)
 {
-    uint32_t hash = 2166136261u;
-    for (; *item != '\0'; item++)
-        hash = (hash ^ (unsigned char)*item) * 16777619u;
-    return &heads->buckets[hash % BUCKETS];
+    return &heads->buckets[text_hash(TEXT_HASH, item) % BUCKETS];
 }
 
 /* Where the item's head is linked, or would be: then it is NULL there. The mutex is held. */

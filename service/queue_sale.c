@@ -34,16 +34,11 @@ static int64_t queue_sale_ends_ns(const struct sale_worker *worker)
     return mono_ns() + 2 * worker->env->config->redis_timeout_ms * NS_PER_MS;
 }
 
-static bool queue_sale_asks_replicas(const struct sale_worker *worker)
-{
-    return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
-}
-
 /* Whether the replicas have what the latest command wrote. Hints at what that says of the
  * server. */
 static bool queue_sale_is_confirmed(struct sale_worker *worker)
 {
-    const bool confirmed = !queue_sale_asks_replicas(worker) || stock_is_confirmed(worker->stock);
+    const bool confirmed = !section_asks_replicas(worker) || stock_is_confirmed(worker->stock);
     outage_hint(worker->env->outage, ROLE_STOCK, confirmed ? OUTAGE_THERE : OUTAGE_LOOK);
     return confirmed;
 }
@@ -82,7 +77,7 @@ static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale 
     if (status == STOCK_OK && !listed) {
         status = queue_recall(stock, sale, record);
         *accepted = record->code == 202 ? QUEUE_ACCEPTED : QUEUE_DECIDED;
-        if (status == STOCK_OK && queue_sale_asks_replicas(worker))
+        if (status == STOCK_OK && section_asks_replicas(worker))
             status =
                 stock_confirm_record(stock, sale->record_key, worker->env->config->idempotency_ms);
     }

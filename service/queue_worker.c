@@ -10,6 +10,7 @@
 #include "queue.h"
 #include "queue_head.h"
 #include "service.h"
+#include "text.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -234,10 +235,7 @@ static const struct route work_route = {LISTENER_SHOP, METHOD_OTHER, "",   false
 
 static struct queue_work **bucket_of(struct queue_worker *queue, const char *item)
 {
-    uint32_t hash = 2166136261u;
-    for (; *item != '\0'; item++)
-        hash = (hash ^ (unsigned char)*item) * 16777619u;
-    return &queue->buckets[hash % BUCKETS];
+    return &queue->buckets[text_hash(TEXT_HASH, item) % BUCKETS];
 }
 
 /* The mutex is held. NULL: out of memory; the next look tries again. */

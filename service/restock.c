@@ -121,7 +121,6 @@ static void record_restock(struct sale_worker *worker, struct sale *sale,
 static enum sale_step restock_elsewhere(struct sale_worker *worker, struct sale *sale)
 {
     const struct setting *now = &worker->env->mode->now;
-    int all[SEGMENTS_MAX];
     int count = stock_segments(worker->stock);
     char detail[sizeof sale->detail];
     if (write_is_fenced(now->write) || !segments_lock_fits(now->rung)) {
@@ -138,13 +137,8 @@ static enum sale_step restock_elsewhere(struct sale_worker *worker, struct sale 
         section_end_by_stock(worker, sale, STOCK_SEGMENTED);
         return STEP_LEAVE;
     }
-    for (int i = 0; i < count; i++)
-        all[i] = i + 1;
-    sale->next_span = span_new(all, (size_t)count);
-    if (sale->next_span != NULL)
-        return STEP_ELSEWHERE;
-    section_end(sale, SALE_INTERNAL, "out of memory");
-    return STEP_LEAVE;
+    sale->next_span = span_first(sale, (size_t)count);
+    return sale->next_span != NULL ? STEP_ELSEWHERE : STEP_LEAVE;
 }
 
 /* The intent is recorded before the write. So the judge knows of the write even if this process

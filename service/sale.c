@@ -147,8 +147,10 @@ static bool sale_open_locks(const struct sale_env *env, struct sale *sale)
     const int count = env->mode->now.segments.count;
     if (!segments_several(env))
         return sale_open_lock(env, sale);
-    if (sale->purpose != SALE_SELL)
-        return span_all(sale, (size_t)count) && span_open(env, sale);
+    if (sale->purpose != SALE_SELL) {
+        sale->span = span_first(sale, (size_t)count);
+        return sale->span != NULL && span_open(env, sale);
+    }
     segments_turn(env, sale, (int)(sale->lock_owner->number % (unsigned)count) + 1);
     return sale_open_lock(env, sale);
 }

@@ -220,6 +220,11 @@ bool section_read(struct sale_worker *worker, struct sale *sale, const struct st
     return status == STOCK_OK;
 }
 
+bool section_asks_replicas(const struct sale_worker *worker)
+{
+    return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
+}
+
 bool section_may_go_on(const struct sale_env *env, struct sale *sale)
 {
     const bool reads = sale->purpose == SALE_READ;

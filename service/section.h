@@ -38,6 +38,9 @@ bool section_read(struct sale_worker *worker, struct sale *sale, const struct st
 /* How the current write mode lays a stock. */
 enum stock_layout section_layout(const struct sale_env *env);
 
+/* Whether replicas must confirm what is written (--replicas-ack). */
+bool section_asks_replicas(const struct sale_worker *worker);
+
 /* The last check before the write; for a read, before the read. False: the sale has ended. */
 bool section_may_go_on(const struct sale_env *env, struct sale *sale);
 

@@ -128,6 +128,11 @@ int64_t segments_sum(const struct sale_env *env, const int64_t stocks[SEGMENTS_M
     return sum;
 }
 
+int64_t segments_unit(int segments, int segment, int64_t after)
+{
+    return after * segments + segment;
+}
+
 /* The segment with the most that is not chosen yet. */
 static int largest(const int64_t stocks[SEGMENTS_MAX], int count, const bool taken[SEGMENTS_MAX])
 {

@@ -59,6 +59,10 @@ bool segments_read(struct sale_worker *worker, struct sale *sale, int64_t stocks
 /* What all of them have together. One below zero, as a flaw may leave it, counts as empty. */
 int64_t segments_sum(const struct sale_env *env, const int64_t stocks[SEGMENTS_MAX]);
 
+/* The lowest unit of a sale that leaves `after` units in that segment of so many: the units of a
+ * segment are as many apart as there are segments. */
+int64_t segments_unit(int segments, int segment, int64_t after);
+
 /* Chooses where a sale looks on. It found too few in its own segment, and all of them together have
  * enough. Chosen is the next segment with enough; or else as few of the largest as have enough
  * together. Returns how many. */

@@ -67,12 +67,6 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
                   sale->stock_key, sale->quantity, stock_error(worker->stock));
 }
 
-/* The units of a segment are as many apart as there are segments. */
-static int64_t lowest_unit(const struct sale_env *env, const struct sale *sale, int64_t after)
-{
-    return after * env->mode->now.segments.count + sale->segment;
-}
-
 /* The write of a sale that took units of segments. */
 static void record_parts(const struct sale_env *env, struct sale *sale, int64_t after)
 {
@@ -87,12 +81,12 @@ static void record_parts(const struct sale_env *env, struct sale *sale, int64_t 
                ",\"hold\":\"%s\",\"stock_before\":%" PRId64 ",\"stock_after\":%" PRId64
                ",\"unit\":%" PRId64 ",\"quantity\":%" PRId64
                ",\"segment\":%d,\"segments\":%d,\"part\":%zu,\"parts\":%zu,\"left\":%" PRId64,
-               sale->hold_id, before, part->after, lowest_unit(env, sale, part->after),
-               part->quantity, sale->segment, env->mode->now.segments.count, i + 1, count,
-               sale->left);
+               sale->hold_id, before, part->after,
+               segments_unit(sale->segments, sale->segment, part->after), part->quantity,
+               sale->segment, sale->segments, i + 1, count, sale->left);
     }
     span_turn(env, sale, 0);
-    sale->unit = lowest_unit(env, sale, after);
+    sale->unit = segments_unit(sale->segments, sale->segment, after);
 }
 
 void selling_sold(const struct sale_env *env, struct sale *sale, int64_t after)
@@ -153,15 +147,10 @@ static void end_insufficient_stock(struct sale *sale, int64_t stock)
 
 /* ---- Selling once, under a key --------------------------------------------------------------- */
 
-static bool asks_replicas(const struct sale_worker *worker)
-{
-    return worker->env->config->replicas_ack != DLOCK_REPLICAS_NONE;
-}
-
 bool selling_is_confirmed(struct sale_worker *worker, const struct sale *sale)
 {
     const int64_t keep_ms = worker->env->config->idempotency_ms;
-    return !asks_replicas(worker) ||
+    return !section_asks_replicas(worker) ||
            (stock_confirm_record(worker->stock, sale->record_key, keep_ms) == STOCK_OK &&
             stock_is_confirmed(worker->stock));
 }
@@ -415,7 +404,7 @@ static enum stock_status write_sale(struct sale_worker *worker, struct sale *sal
 static bool is_confirmed(struct sale_worker *worker, const struct sale *sale,
                          const struct outcome *outcome)
 {
-    if (!asks_replicas(worker))
+    if (!section_asks_replicas(worker))
         return true;
     if (outcome->resolved && sale->key[0] != '\0')
         return selling_is_confirmed(worker, sale);

@@ -54,7 +54,8 @@ static void add_part(const struct sale *sale, size_t number, char *text, size_t 
 {
     const struct span_part *of = sale->span != NULL ? &sale->span->parts[number] : NULL;
     const int segment = of != NULL ? of->segment : sale->segment;
-    const int64_t unit = of != NULL ? of->after * sale->segments + segment : sale->unit;
+    const int64_t unit =
+        of != NULL ? segments_unit(sale->segments, segment, of->after) : sale->unit;
     const size_t used = strlen(text);
     snprintf(text + used, size - used,
              "%s{\"segment\":%d,\"unit\":%" PRId64 ",\"quantity\":%" PRId64 "}",

@@ -36,15 +36,15 @@ void span_free(struct span *span)
     free(span);
 }
 
-bool span_all(struct sale *sale, size_t count)
+struct span *span_first(struct sale *sale, size_t count)
 {
     int segments[SEGMENTS_MAX];
     for (size_t i = 0; i < count; i++)
         segments[i] = (int)i + 1;
-    sale->span = span_new(segments, count);
-    if (sale->span == NULL)
+    struct span *span = span_new(segments, count);
+    if (span == NULL)
         section_end(sale, SALE_INTERNAL, "out of memory");
-    return sale->span != NULL;
+    return span;
 }
 
 bool span_open(const struct sale_env *env, struct sale *sale)

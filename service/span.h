@@ -26,8 +26,8 @@ struct span {
 struct span *span_new(const int *segments, size_t count);
 /* NULL is allowed. Its holds have ended. */
 void span_free(struct span *span);
-/* Gives the sale a span of the first `count` segments. False: the sale has ended. */
-bool span_all(struct sale *sale, size_t count);
+/* A span of the first `count` segments. NULL: out of memory, and the sale has ended. */
+struct span *span_first(struct sale *sale, size_t count);
 /* Opens the locks of the sale's span. False: the sale has ended. */
 bool span_open(const struct sale_env *env, struct sale *sale);
 void span_close(struct span *span);

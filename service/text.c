@@ -24,6 +24,14 @@ bool text_join(char *text, size_t size, const char *separator, const char *item)
     return (size_t)snprintf(text + used, room, "%s%s", used > 0 ? separator : "", item) < room;
 }
 
+uint32_t text_hash(uint32_t hash, const char *text)
+{
+    do
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    while (*text++ != '\0');
+    return hash;
+}
+
 const char *text_or_null(const char *text)
 {
     return text[0] != '\0' ? text : NULL;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Copies a text so that it may stand between quotes, cut to fit. A character that is not printable
  * ASCII becomes '?'. So the result is valid JSON and valid UTF-8, whatever a client or a server
@@ -16,6 +17,11 @@ void text_quote(char *out, size_t size, const char *text);
 /* Appends the item to a list in `text`, after the separator unless it is the first. False: the text
  * was cut to fit. */
 bool text_join(char *text, size_t size, const char *separator, const char *item);
+
+/* The hash (FNV-1a) of what `hash` is of, and then of the text with its NUL. Begin with
+ * TEXT_HASH. */
+#define TEXT_HASH 2166136261u
+uint32_t text_hash(uint32_t hash, const char *text);
 
 /* NULL for "". */
 const char *text_or_null(const char *text);

@@ -18,8 +18,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent.parent / folder) for folder in ("flaws", "tests/support"))]
 
-from queue_kills import ITEMS, LOST, SAFE  # noqa: E402
-from world import Inventoryd, Redis, wait_until  # noqa: E402
+from killed_shop import ITEMS, LOST, SAFE, KilledShop  # noqa: E402
+from world import Redis, wait_until  # noqa: E402
 
 POINTS = ("sale.entered", "sale.after_read", "sale.between_segments", "sale.before_write", "sale.after_write")
 POLICIES = {
@@ -37,29 +37,9 @@ BUYERS = 12
 TTL_MS = 2000  # longer than a stall of the machine: no lock that expires can protect a plain write from one
 
 
-class Shop:
-    """Instances a and b. Each is killed now and then, and starts again."""
-
-    def __init__(self, folder, redis, policy):
-        self.folder, self.redis = folder, redis
-        self.flags = (*POLICIES[policy], "--enable-failpoints", "--ttl-ms", TTL_MS, "--retry-ms", 2, "--redis-timeout-ms", 500)
-        self.instances = {name: self.start(name) for name in "ab"}
-
-    def start(self, name):
-        return Inventoryd(self.folder, self.redis, *self.flags, name=name)
-
-    def kill(self, name):
-        self.instances[name].kill()
-        self.instances[name] = self.start(name)
-
-    def restart_dead(self):
-        dead = [name for name, instance in self.instances.items() if instance.process.poll() is not None]
-        for name in dead:
-            self.kill(name)
-        return len(dead)
-
-    def any(self, chance):
-        return self.instances[chance.choice("ab")]
+def opened(folder, redis, policy):
+    return KilledShop(folder, redis, (
+        *POLICIES[policy], "--enable-failpoints", "--ttl-ms", TTL_MS, "--retry-ms", 2, "--redis-timeout-ms", 500), POINTS)
 
 
 class Buyer(threading.Thread):
@@ -135,22 +115,6 @@ def judge(buyers, left, stock):
     return faults
 
 
-def hurt(shop, redis, chance):
-    """Kills one thing, or arms a point at which an instance kills itself."""
-    what = chance.choice(["instance", "instance", "point", "point", "point", "redis"])
-    if what == "redis":
-        redis.kill()
-        redis.start()
-    elif what == "instance":
-        shop.kill(chance.choice("ab"))
-    else:
-        try:
-            shop.any(chance).admin("PUT", "/failpoints", '{"point":"%s","action":"1*crash"}' % chance.choice(POINTS))
-        except LOST:
-            pass
-    return what
-
-
 def run(folder, policy, requests, seed, every=60):
     """The faults that were found, and what was counted."""
     chance = random.Random(f"{seed} kills")
@@ -158,7 +122,7 @@ def run(folder, policy, requests, seed, every=60):
     redis = Redis(os.path.join(folder, "redis"), *SAFE)
     counts, shop = collections.Counter(), None
     try:
-        shop = Shop(os.path.join(folder, "shop"), redis, policy)
+        shop = opened(os.path.join(folder, "shop"), redis, policy)
         for item in ITEMS:
             assert shop.instances["a"].admin("PUT", f"/inventory/{item}", '{"stock":%d}' % stock).status == 200
         buyers = [Buyer(shop, number, requests // BUYERS, seed) for number in range(BUYERS)]
@@ -166,10 +130,10 @@ def run(folder, policy, requests, seed, every=60):
         while any(buyer.is_alive() for buyer in buyers):
             wait_until(lambda: sum(buyer.done for buyer in buyers) >= next_kill
                        or not any(buyer.is_alive() for buyer in buyers)
-                       or any(one.process.poll() is not None for one in shop.instances.values()), "buyers go on")
+                       or shop.has_dead(), "buyers go on")
             counts["died at a point"] += shop.restart_dead()
             if sum(buyer.done for buyer in buyers) >= next_kill:
-                counts[hurt(shop, redis, chance)] += 1
+                counts[shop.hurt(chance)] += 1
                 next_kill += chance.randint(1, 2 * every)
         counts["died at a point"] += shop.restart_dead()
         left = {item: shop.instances["a"].ask("GET", f"/inventory/{item}").json["stock"] for item in ITEMS}

@@ -8,7 +8,6 @@ outcome, the units are exact, and each item's queue is processed in order.
 What happened is read from Redis' append-only file, which has every write in its order: it is flushed before a reply."""
 import argparse
 import collections
-import http.client
 import os
 import pathlib
 import random
@@ -19,49 +18,18 @@ import threading
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent.parent / folder) for folder in ("flaws", "tests/support"))]
 
-from world import Inventoryd, Redis, wait_until  # noqa: E402
+from killed_shop import ITEMS, LOST, SAFE, KilledShop  # noqa: E402
+from world import Redis, wait_until  # noqa: E402
 
-SAFE = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
-ITEMS = ("phone", "tablet", "watch", "radio")
 POINTS = ("queue.accepted", "queue.taken", "queue.before_ack", "sale.entered", "sale.before_write", "sale.after_write")
 BUYERS = 8
 HOUR_MS = 3600000
-LOST = (OSError, http.client.HTTPException)
 
 
-class Shop:
-    """Instances a and b. Each is killed now and then, and starts again."""
-
-    def __init__(self, folder, redis, lock, write):
-        self.folder, self.redis, self.flags = folder, redis, (
-            "--lock", lock, "--write", write, "--on-conflict", "queue", "--enable-failpoints", "--ttl-ms", 500,
-            "--retry-ms", 2, "--queue-life-ms", HOUR_MS, "--redis-timeout-ms", 500)
-        self.instances = {name: self.start(name) for name in "ab"}
-
-    def start(self, name):
-        return Inventoryd(self.folder, self.redis, *self.flags, name=name)
-
-    def kill(self, name):
-        self.instances[name].kill()
-        self.instances[name] = self.start(name)
-
-    def restart_dead(self):
-        dead = [name for name, instance in self.instances.items() if instance.process.poll() is not None]
-        for name in dead:
-            self.kill(name)
-        return len(dead)
-
-    def calm(self):
-        """From now on nobody dies."""
-        for name, instance in self.instances.items():
-            try:
-                for point in POINTS:
-                    instance.admin("PUT", "/failpoints", '{"point":"%s","action":"off"}' % point)
-            except LOST:  # it has died at one of them; the next one has none
-                self.kill(name)
-
-    def any(self, chance):
-        return self.instances[chance.choice("ab")]
+def opened(folder, redis, lock, write):
+    return KilledShop(folder, redis, (
+        "--lock", lock, "--write", write, "--on-conflict", "queue", "--enable-failpoints", "--ttl-ms", 500,
+        "--retry-ms", 2, "--queue-life-ms", HOUR_MS, "--redis-timeout-ms", 500), POINTS)
 
 
 class Buyer(threading.Thread):
@@ -166,22 +134,6 @@ def judge(shop, redis, buyers, stock, chance):
     return faults + more + judge_units(redis, stock, sold), count
 
 
-def hurt(shop, redis, chance):
-    """Kills one thing, or arms a point at which an instance kills itself."""
-    what = chance.choice(["instance", "instance", "point", "point", "point", "redis"])
-    if what == "redis":
-        redis.kill()
-        redis.start()
-    elif what == "instance":
-        shop.kill(chance.choice("ab"))
-    else:
-        try:
-            shop.any(chance).admin("PUT", "/failpoints", '{"point":"%s","action":"1*crash"}' % chance.choice(POINTS))
-        except LOST:
-            pass
-    return what
-
-
 def run(folder, requests, seed, every=60):
     """The faults that were found, and what was counted."""
     chance = random.Random(f"{seed} kills")
@@ -193,17 +145,17 @@ def run(folder, requests, seed, every=60):
     try:
         for item in ITEMS:
             redis("SET", "inventory:{%s}" % item, stock)
-        shop = Shop(os.path.join(folder, "shop"), redis, lock, write)
+        shop = opened(os.path.join(folder, "shop"), redis, lock, write)
         buyers = [Buyer(shop, number, requests // BUYERS, seed) for number in range(BUYERS)]
         done, next_kill = 0, every
         while any(buyer.is_alive() for buyer in buyers):
             wait_until(lambda: sum(len(buyer.requests) for buyer in buyers) >= next_kill
                        or not any(buyer.is_alive() for buyer in buyers)
-                       or any(one.process.poll() is not None for one in shop.instances.values()), "buyers go on")
+                       or shop.has_dead(), "buyers go on")
             counts["died at a point"] += shop.restart_dead()
             done = sum(len(buyer.requests) for buyer in buyers)
             if done >= next_kill:
-                counts[hurt(shop, redis, chance)] += 1
+                counts[shop.hurt(chance)] += 1
                 next_kill = done + chance.randint(1, 2 * every)
         counts["died at a point"] += shop.restart_dead()
         shop.calm()
