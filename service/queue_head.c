@@ -19,7 +19,7 @@
 struct queue_head {
     struct request look;
     struct queue_heads *heads;
-    struct request *first; /* who waits, in any order; these two are protected by the mutex */
+    struct request *first; /* those that wait, in any order. The mutex protects it, and next */
     struct queue_head *next;
 };
 
@@ -46,7 +46,7 @@ static bool queue_head_is_before(struct queue_number a, struct queue_number b)
     return a.ms < b.ms || (a.ms == b.ms && a.sequence < b.sequence);
 }
 
-/* ---- Who waits ------------------------------------------------------------------------------- */
+/* ---- The requests that wait ------------------------------------------------------------------ */
 
 /* Takes out those who wait for entries before that one, and those whose time has come. The mutex is
  * held. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who waits for the outcome of an entry of a queue. An item's queue is processed in order, so an
+ * The requests that wait for the outcome of an entry of a queue. An item's queue is processed in order, so an
  * entry has no outcome while an older one, or itself, is the oldest unfinished one: the queue's
  * head. One look at the head of an item serves all who wait for that item in this instance. They
  * do not ask Redis meanwhile.
@@ -26,7 +26,7 @@ struct queue_heads *queue_heads_new(struct service *service);
  * thread. */
 bool queue_heads_wait(struct queue_heads *heads, struct request *request, const char *number,
                       int64_t until_ns);
-/* This instance has finished that entry: who waits for it, or for an older one, is resumed now. Any
+/* This instance has finished that entry: requests that wait for it or an older one are resumed. Any
  * thread; not after service->waits has stopped. */
 void queue_heads_passed(struct queue_heads *heads, const char *item, const char *number);
 

@@ -304,7 +304,7 @@ static void queue_sale_decide(struct sale_worker *worker, struct sale *sale)
         section_end_by_stock(worker, sale, status);
     } else if (sold == QUEUE_MADE) {
         if (!lost) /* otherwise it may have written on another connection */
-            queue_sale_is_confirmed(worker); /* who asks for the outcome has it confirmed */
+            queue_sale_is_confirmed(worker); /* each question for the outcome has it confirmed */
         queue_sale_end(worker, sale, &record);
     } else if (sold == QUEUE_KEPT) {
         sale->settled = sale->passed = true;

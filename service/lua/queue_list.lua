@@ -1,6 +1,6 @@
 -- KEYS[1] the items with a queue, by the time in ms at which a sale was accepted last; KEYS[2] an item's stock.
 -- ARGV[1] item.
--- Lists the item with the time of now. Returns 1; 0: there is no such stock, and the item is not listed.
+-- Lists the item with the present time. Returns 1; 0: there is no such stock, so the item is not listed.
 if redis.call('EXISTS', KEYS[2]) == 0 then
     return 0
 end

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--on-conflict queue: no correct run is accused, whoever works a sale off, and whoever dies."""
+"""--on-conflict queue: no correct run is accused, whichever instance processes a sale, and whichever dies."""
 import pytest
 from judge import SEEDS, judge
 from queued import end_of, kill, lose, queued, repeat, sort
