@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The requests that wait for the outcome of an entry of a queue. An item's queue is processed in
- * order, so an entry has no outcome while an older one, or itself, is the oldest unfinished one: the
- * queue's head. One look at the head of an item serves all requests of this instance that wait for
- * that item. They do not ask Redis meanwhile.
+ * order. So an entry has no outcome while an older one, or itself, is the oldest unfinished one:
+ * the queue's head. One look at the head of an item serves all requests of this instance that wait
+ * for that item. They do not ask Redis meanwhile.
  */
 #ifndef QUEUE_HEAD_H
 #define QUEUE_HEAD_H

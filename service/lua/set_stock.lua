@@ -7,7 +7,7 @@
 -- include parts/fence.lua
 local segments = redis.pcall('HGET', KEYS[1], 'segments')
 local count = type(segments) == 'string' and segments:match('^%d%d?$') and tonumber(segments) or 0
-if count >= 1 and count <= 16 then -- no shop lays more
+if count >= 2 and count <= 16 then -- no shop lays more
     return redis.error_reply('SEGMENTS ' .. segments)
 end
 local refused = refused_by_fence(4, ARGV[2], ARGV[3])

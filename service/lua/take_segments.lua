@@ -11,7 +11,8 @@ if refused ~= nil then
 end
 local stocks = redis.call('MGET', unpack(KEYS, 2))
 for i, stock in ipairs(stocks) do
-    local number = stock and stock:match('^%-?%d+$') and tonumber(stock) or 0
+    local is_number = stock and (stock == '0' or stock:match('^%-?[1-9]%d*$')) -- as DECRBY reads one
+    local number = is_number and tonumber(stock) or 0
     if number < tonumber(ARGV[i + 1]) or number > 9007199254740991 then
         return {}
     end

@@ -494,7 +494,7 @@ def test_an_instance_that_takes_one_lock_says_how_the_stock_is_moved(redis, star
     assert sum(state(redis, 4)) == 10 and shop.sell().status == 200
 
 
-@pytest.mark.parametrize("count", ["abc", "0", "99", "-1", "1.5"])
+@pytest.mark.parametrize("count", ["abc", "0", "99", "-1", "1.5", "1", "01"])
 def test_what_is_no_number_of_segments_is_replaced(redis, start, count):
     for shop in (start(redis), opened(redis, start, stock=None, name="b")):
         redis("DEL", KEY)
@@ -502,3 +502,13 @@ def test_what_is_no_number_of_segments_is_replaced(redis, start, count):
         assert shop.sell().problem in ("other-layout", "stock-invalid")
         set_stock(shop, 5)
         assert shop.sell().status == 200
+
+
+@pytest.mark.parametrize("number", ["07", "7.0", " 7", "+7", "-0", "0x7", "many"])
+def test_a_segment_that_is_no_number_at_the_write_takes_nothing_of_the_others(redis, start, number):
+    shop = opened(redis, start, stock=8)
+    sale = park(shop, "sale.before_write", shop.sell, quantity=8)
+    redis("SET", segment(3), number)
+    arm(shop, "sale.before_write", "off")
+    assert sale.result().problem == "stock-invalid"
+    assert [redis("GET", segment(one)) for one in range(1, 5)] == ["2", "2", number, "2"]
