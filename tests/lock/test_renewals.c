@@ -36,7 +36,7 @@ static void all_that_is_due_goes_in_one_write(void **state)
     dlock *locks[COUNT];
     dlock_hold *holds[COUNT];
     char name[32];
-    stage_set(&stage);
+    stage_set_patient(&stage);
     dlock *ready = lock_of(stage.client, "watchdog", "ready"); /* the script is known by now */
     dlock_hold *first = acquired_for(ready, 0, 900);
     eventually(record_told(stage.events, "RENEWED", first) > 0);
@@ -80,7 +80,7 @@ static void each_answer_is_for_its_own_hold(void **state)
     static const char *const names[] = {"lock:{a}", "lock:{b}", "lock:{c}"};
     dlock *locks[3];
     dlock_hold *holds[3];
-    stage_set(&stage);
+    stage_set_patient(&stage);
     stop_timekeeper(&stage);
     for (int i = 0; i < 3; i++) {
         locks[i] = lock_of(stage.client, "watchdog", names[i]);
@@ -157,7 +157,7 @@ static void each_script_is_sent_once(void **state)
     struct stage stage;
     dlock *locks[COUNT];
     dlock_hold *holds[COUNT];
-    stage_set(&stage);
+    stage_set_patient(&stage);
     stop_timekeeper(&stage);
     for (int i = 0; i < COUNT; i++) {
         char name[32];
@@ -201,7 +201,7 @@ static void a_loss_is_told_of_meanwhile(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage);
+    stage_set_patient(&stage);
     dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
     dlock *short_lock = lock_of(stage.client, "owner_lua", "lock:{b}");
     dlock_hold *hold = acquired(lock);
@@ -231,7 +231,7 @@ static void a_release_waits_for_no_answer(void **state)
 {
     (void)state;
     struct stage stage;
-    stage_set(&stage);
+    stage_set_patient(&stage);
     dlock *locks[] = {lock_of(stage.client, "watchdog", "lock:{a}"),
                       lock_of(stage.client, "watchdog", "lock:{b}")};
     stop_timekeeper(&stage);
@@ -267,7 +267,7 @@ static void a_shared_key_is_renewed_once(void **state)
     for (size_t i = 0; i < sizeof sharing / sizeof sharing[0]; i++) {
         struct stage stage;
         dlock_hold *holds[3];
-        stage_set(&stage);
+        stage_set_patient(&stage);
         stop_timekeeper(&stage);
         dlock *lock = lock_of(stage.client, sharing[i], "lock:{a}");
         for (int j = 0; j < 3; j++)
@@ -294,7 +294,7 @@ static void a_release_leaves_the_others_renewed(void **state)
     for (size_t i = 0; i < 2 * sizeof sharing / sizeof sharing[0]; i++) {
         struct stage stage;
         dlock_hold *holds[2];
-        stage_set(&stage);
+        stage_set_patient(&stage);
         stop_timekeeper(&stage);
         dlock *lock = lock_of(stage.client, sharing[i / 2], "lock:{a}");
         for (int j = 0; j < 2; j++)

@@ -184,9 +184,12 @@ static inline void flush_all(void)
         server_text(servers[i], "FLUSHALL");
 }
 
+/* No request is given up before its answer, unless the options limit it. */
 static inline dlock_client *client_behind_proxies(size_t count, struct dlock_options options)
 {
     const char *urls[SERVERS];
+    if (options.command_timeout_ms == 0)
+        options.command_timeout_ms = PATIENCE_MS;
     for (size_t i = 0; i < count; i++) {
         proxies[i] = proxy_start(servers[i]);
         urls[i] = proxy_url(proxies[i]);
