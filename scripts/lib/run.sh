@@ -16,7 +16,7 @@ RUN_SCENARIO=               # a file of JMeter properties
 RUN_PROPERTIES=()           # -Jname=value, which go before the file's
 RUN_RESPONSE_MS=            # how long JMeter waits for an answer, unless the user says it; "": as the plan does
 RUN_EXPECT=                 # results by comma that replace the judge's table, for experiments
-RUN_POLICY=                 # more members of PUT /lock, as in ,"on_conflict":"fail"; "": none
+RUN_POLICY=                 # more members of PUT /lock, as in ,"on_conflict":"fail"; "": none. See take_policy
 RUN_TRIES=3                 # how often, at most, a row is fired whose runs are spoiled
 RUN_AWAY_S=10               # so long instances are awaited that are away when the lock is switched
 RUN_SHOWS_JMETER=           # yes: JMeter's progress is shown, not kept in jmeter.out
@@ -41,6 +41,38 @@ run_requests() {
     local loops
     loops=$(run_property loops 1)
     ((loops < 0)) || printf '%s' $(($(run_property threads 1500) * loops))
+}
+
+# What parse_options reads of the shop's policies; then take_policy says what they ask for.
+policy_options() {
+    OPTIONS+=([--on-conflict]=on_conflict [--admit]=admit [--segments]=segments [--local-first]=local_first)
+}
+
+on_conflict='' admit='' segments='' local_first=''
+
+policy_usage() {
+    cat <<'USAGE'
+  --on-conflict W switch to this first: wait, fail at once, or queue (default: what the shop has now). It stays so
+  --admit A       and to this: off, RATE[,BURST] or window:RATE, in sales a second (default: what the shop has now)
+  --segments S    and to this: N or naive:N, over how many keys a stock lies (default: what the shop has now)
+  --local-first L and to this: on or off (default: what the shop has now)
+USAGE
+}
+
+# take_policy: what the instances are switched to beside rung and way to write, into RUN_POLICY.
+take_policy() {
+    [[ -z $on_conflict ]] || one_of --on-conflict "$on_conflict" wait fail queue
+    [[ -z $admit || $admit =~ ^(off|(window:)?[0-9]+(,[0-9]+)?)$ ]] ||
+        fail "--admit: \"$admit\" is not off, RATE[,BURST] or window:RATE, as in 100,50"
+    [[ -z $segments || $segments =~ ^(naive:)?[1-9][0-9]?$ ]] ||
+        fail "--segments: \"$segments\" is not N or naive:N, as in 16"
+    [[ -z $local_first ]] || one_of --local-first "$local_first" on off
+    RUN_POLICY=${on_conflict:+,\"on_conflict\":\"$on_conflict\"}${admit:+,\"admit\":\"$admit\"}
+    RUN_POLICY+=${segments:+,\"segments\":\"$segments\"}
+    case $local_first in
+    on) RUN_POLICY+=',"local_first":true' ;;
+    off) RUN_POLICY+=',"local_first":false' ;;
+    esac
 }
 
 # take_properties ARG...: -Jname=value into RUN_PROPERTIES; anything else is refused.

@@ -71,13 +71,14 @@ def test_a_lock_on_an_ensemble(place):
 
 def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     demo = place.demo("--lock", "watchdog", "--write", "set", "--stock", "20", "--items", "3",
-                      "--requests", "90", "--instances", "3", "--work-ms", "2")
+                      "--requests", "90", "--instances", "3", "--work-ms", "2", "--segments", "2", "--local-first", "on")
     assert demo.code == 0, demo
     (folder,) = folders(place)
     run = json.loads((folder / "run.json").read_text())
     assert run["run"] == folder.name
     assert (run["rung"], run["write"], run["work_ms"]) == ("watchdog", "set", 2)
     assert (run["workers"], run["ttl_ms"], run["quantity"], run["min_share"]) == (16, 30000, 1, 0.5)
+    assert (run["segments"], run["local_first"], run["on_conflict"], run["admit"]) == ("2", True, "wait", "off")
     assert run["instances"] == ["a", "b", "c"]
     assert (run["requests"], list(run["items"].values())) == (90, [20, 20, 20])
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -85,7 +86,7 @@ def test_its_records_say_what_was_asked_for_and_what_was_there(place):
     redis = json.loads((folder / "redis.json").read_text())
     assert redis["before"]["stock"] == run["items"]
     assert list(redis["after"]["stock"].values()) == [0, 0, 0]
-    assert {lock["type"] for side in redis.values() for lock in side["locks"].values()} == {"none"}
+    assert {lock["type"] for locks in redis["after"]["locks"].values() for lock in locks} == {"none"}
     assert redis["after"]["commands"] - redis["before"]["commands"] > 60 * 4
     posts = [line for line in (folder / "nginx.log").read_text().splitlines() if '"POST"' in line]
     assert len(posts) == 90
