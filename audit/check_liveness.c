@@ -100,7 +100,7 @@ static bool only_falls(const struct run *run, uint32_t item)
     return strcmp(run->spec.write, "set") != 0 && run->items[item].unknown == 0;
 }
 
-/* Whether its own segment had too few, so that it had to look on. */
+/* Whether its own segment had too few, so that it had to try another one. */
 static bool found_too_few(const struct run *run, const struct request *request)
 {
     if (request->section == NONE)

@@ -23,7 +23,7 @@ static int order_by_grant(const void *a, const void *b)
     return (one_ns > two_ns) - (one_ns < two_ns);
 }
 
-/* A sale that looks on in another segment asks for its lock later, so it has no place in the order
+/* A sale that tries another segment asks for its lock later, so it has no place in the order
  * of arrival there. */
 static bool order_is_first(const struct run *run, const struct section *section)
 {

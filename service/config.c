@@ -133,8 +133,8 @@ static const struct row rows[] = {
      "twice the rate where two seconds meet"},
     {"segments", SEGMENTS, SEGMENTS_FORM, "", "1", 0, 0, AT(segments),
      "over how many keys an item's stock lies, each with a lock of its own. A sale that finds too "
-     "few in its segment looks on in the others. With naive, FLAWED: it is told that nothing is "
-     "left. PUT /inventory/{item} lays the stock so"},
+     "few in its segment tries the others. With naive, FLAWED: it is told that nothing is left. "
+     "PUT /inventory/{item} lays the stock so"},
     {"keys", CHOICE, "item|article", "", "item", 0, 0, AT(keys),
      "inventory:{item} and lock:{item}, or the article's inventory and redisLock (item: phone)"},
     {"owner", CHOICE, "thread|object", "", "thread", 0, 0, AT(owner),

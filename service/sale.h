@@ -194,7 +194,7 @@ struct sale {
     int segments;                    /* segment: of how many */
     int64_t all;                     /* segment: what all segments had when it read them */
     struct span *span;               /* if it needs several segments at once; or NULL */
-    struct span *next_span;          /* where it looks on, or NULL */
+    struct span *next_span;          /* what it tries next, or NULL */
     char lock_name[KEY_MAX];
     char record_key[RECORD_KEY_MAX]; /* of the answer stored under its key */
     char queue_key[KEY_MAX + 8];     /* if it is queued: its item's queue, and the pointer from */

@@ -2,8 +2,8 @@
  *
  * A stock in segments (--segments N): the units of an item lie over N keys. Each segment has a lock
  * of its own, so N sales can be in their sections at once. It has the units s, s+N, s+2N and so on.
- * A sale begins at one segment. If too few units are there, it lets go, and looks on where there
- * are enough. See docs/policies.md.
+ * A sale begins at one segment. If too few units are there, it releases the lock, and tries a
+ * segment that has enough. See docs/policies.md.
  */
 #ifndef SEGMENTS_H
 #define SEGMENTS_H
@@ -63,9 +63,9 @@ int64_t segments_sum(const struct sale_env *env, const int64_t stocks[SEGMENTS_M
  * segment are as many apart as there are segments. */
 int64_t segments_unit(int segments, int segment, int64_t after);
 
-/* Chooses where a sale looks on. It found too few in its own segment, and all of them together have
- * enough. Chosen is the next segment with enough; or else as few of the largest as have enough
- * together. Returns how many. */
+/* Chooses the segments that a sale tries next. It found too few in its own segment, and all of
+ * them together have enough. Chosen is the next segment with enough; or else as few of the
+ * largest as have enough together. Returns how many. */
 size_t segments_choose(const int64_t stocks[SEGMENTS_MAX], int count, int own, int64_t quantity,
                        int chosen[SEGMENTS_MAX]);
 

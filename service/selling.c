@@ -452,7 +452,7 @@ static enum sale_step selling_try_again(const struct sale_worker *worker, struct
 }
 
 /* --segments: reads all segments, and sells from those whose locks it has if they have enough.
- * Otherwise it looks on, unless all of them have too few. */
+ * Otherwise it tries others, unless all of them have too few. */
 static enum sale_step read_segments(struct sale_worker *worker, struct sale *sale)
 {
     const struct sale_env *env = worker->env;

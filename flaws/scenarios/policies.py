@@ -10,7 +10,7 @@ LATE, TOO_LATE, SHORTLY = 0.7, 0.8, 0.45  # in seconds of Redis' clock: shortly 
 
 
 @of_policies("two buyers come one after the other; the second finds its segment empty, and another segment has a unit",
-             "the sale looks on in the other segments", shows={"segments_naive": "segments"}, breaks_as="undersold", stock=2)
+             "the sale tries the other segments", shows={"segments_naive": "segments"}, breaks_as="undersold", stock=2)
 def empty_segment(stage):
     stage.open()
     a = long(stage, "a")
