@@ -120,10 +120,9 @@ static void say_layout(enum stock_layout layout, int segments, char text[LAYOUT_
                  layout == LAYOUT_VERSION ? "with a version" : "as one number");
 }
 
-/* Ends the sale if its stock is laid otherwise than this instance sells it. The text of
- * stock_error() is lost then. */
-static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale,
-                                  enum stock_status status)
+/* Ends the sale if its stock is laid otherwise than this instance sells it, or was so when the
+ * request met it (was_other). The text of stock_error() is lost then. */
+static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale, bool was_other)
 {
     const struct setting *now = &worker->env->mode->now;
     const enum stock_layout wanted = section_layout(worker->env);
@@ -138,7 +137,7 @@ static bool section_end_by_layout(struct sale_worker *worker, struct sale *sale,
     }
     const bool as_wanted =
         found == wanted && segments == (wants_segments ? now->segments.count : 0);
-    if (found == LAYOUT_NONE || (as_wanted && status != STOCK_SEGMENTED))
+    if (found == LAYOUT_NONE || (as_wanted && !was_other))
         return false;
     if (as_wanted) {
         section_end(sale, SALE_OTHER_LAYOUT,
@@ -163,11 +162,10 @@ void section_end_by_stock(struct sale_worker *worker, struct sale *sale, enum st
         outage_hint(worker->env->outage, ROLE_STOCK, OUTAGE_LOOK);
     char error[STOCK_ERROR_MAX];
     snprintf(error, sizeof error, "%s", stock_error(worker->stock));
-    /* a hash without a version looks to cas as if there were no stock */
-    const bool may_be_other =
-        status == STOCK_INVALID || status == STOCK_SEGMENTED ||
-        (status == STOCK_MISSING && section_layout(worker->env) == LAYOUT_VERSION);
-    if (may_be_other && section_end_by_layout(worker, sale, status))
+    const bool was_other =
+        status == STOCK_SEGMENTED ||
+        (status == STOCK_INVALID && stock_was_of_other_type(worker->stock, sale->item_key));
+    if ((status == STOCK_INVALID || was_other) && section_end_by_layout(worker, sale, was_other))
         return;
     section_end(sale,
                 status == STOCK_MISSING                                ? SALE_UNKNOWN_ITEM

@@ -218,8 +218,11 @@ enum stock_layout { LAYOUT_NONE, LAYOUT_NUMBER, LAYOUT_VERSION, LAYOUT_SEGMENTS 
 /* Asks in one step how the stock is laid; LAYOUT_NONE: not so. *segments: over how many. */
 enum stock_status stock_find_layout(struct stock *stock, const char *key, enum stock_layout *layout,
                                     int *segments);
-/* After STOCK_SEGMENTED: over how many segments the stock lies; 0: over none. */
+/* After STOCK_SEGMENTED of a write: over how many segments the stock lies; 0: over none. */
 int stock_segments(const struct stock *stock);
+/* After STOCK_INVALID of a command that uses this key: whether it was of another type. False if
+ * another key is, or if it is the value that is wrong. */
+bool stock_was_of_other_type(const struct stock *stock, const char *key);
 
 struct stock_laying {
     const char *key;

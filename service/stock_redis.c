@@ -41,6 +41,8 @@ struct stock {
     uint64_t lost_count;                 /* see stock_lost_count */
     struct stock_broken_connection lost; /* the latest connection on which a reply was lost */
     char code[16];                       /* see stock_code */
+    bool other_type;                     /* see stock_was_of_other_type */
+    char fault[128];                     /* the key that was refused; "": not known */
     uint64_t newest;                     /* see stock_newest */
     int segments;                        /* see stock_segments */
     char error[STOCK_ERROR_MAX];
@@ -217,6 +219,11 @@ bool stock_refused(const struct stock *stock)
     return stock->refused;
 }
 
+bool stock_was_of_other_type(const struct stock *stock, const char *key)
+{
+    return stock->other_type && (stock->fault[0] == '\0' || strcmp(stock->fault, key) == 0);
+}
+
 int stock_segments(const struct stock *stock)
 {
     return stock->segments;
@@ -335,6 +342,7 @@ static enum stock_status take_refusal(struct stock *stock, const char *error)
     const enum stock_status status = status_of(cause);
     const char *last_word = strrchr(cause, ' ');
     snprintf(stock->code, sizeof stock->code, "%.*s", (int)strcspn(cause, " "), cause);
+    stock->other_type = strcmp(stock->code, "WRONGTYPE") == 0;
     if (status == STOCK_STALE)
         stock->newest = last_word != NULL ? to_token(last_word) : 0;
     if (status == STOCK_SEGMENTED)
@@ -367,6 +375,7 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
 {
     *reply = NULL;
     stock->code[0] = '\0';
+    stock->other_type = false;
     enum stock_status status = stock_connect(stock);
     if (status == STOCK_OK)
         status = check_master(stock);
@@ -375,6 +384,8 @@ enum stock_status stock_command(struct stock *stock, int argc, const char *const
     if (status != STOCK_OK || (*reply)->type != REDIS_REPLY_ERROR)
         return status;
     status = take_refusal(stock, (*reply)->str);
+    if (argc > 1) /* a script names its keys elsewhere: see find_fault */
+        snprintf(stock->fault, sizeof stock->fault, "%s", argv[1]);
     *reply = NULL;
     return status;
 }
@@ -488,14 +499,17 @@ static enum stock_status find_fault(struct stock *stock, enum stock_status statu
     const int count = atoi(argv[0]);
     const char *key = NULL;
     char said[STOCK_ERROR_MAX], what[FAULT_MAX], cure[STOCK_ERROR_MAX / 2];
-    if (!(status == STOCK_INVALID && strcmp(stock->code, "WRONGTYPE") == 0) &&
-        !(status == STOCK_STALE && stock->newest == UINT64_MAX))
+    const bool other_type = stock->other_type;
+    if (!other_type && !(status == STOCK_STALE && stock->newest == UINT64_MAX))
         return status;
     snprintf(said, sizeof said, "%s", stock->error);
     stock_ask_replicas(stock, false);
-    for (int i = 1; i <= count && key == NULL; i++)
+    /* the stock comes first: of a hash of segments the segment is at fault */
+    for (int i = count; i >= 1 && key == NULL; i--)
         key = is_at_fault(stock, argv[i], what) ? argv[i] : NULL;
     stock_ask_replicas(stock, asks_replicas);
+    stock->other_type = other_type;
+    snprintf(stock->fault, sizeof stock->fault, "%s", key != NULL ? key : "");
     if (key == NULL)
         return stock_failed(stock, status, "%s", said);
     say_cure(key, cure, sizeof cure);

@@ -20,12 +20,15 @@ enum stock_status stock_read_version(struct stock *stock, const char *key, int64
                                      int64_t *version)
 {
     const redisReply *reply;
-    enum stock_status status =
-        stock_command(stock, 4, (const char *const[]){"HMGET", key, "stock", "version"}, &reply);
+    const char *const argv[] = {"HMGET", key, "stock", "version", "segments"};
+    enum stock_status status = stock_command(stock, 5, argv, &reply);
     if (status != STOCK_OK)
         return status;
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3)
         return no_version(stock, key);
+    if (reply->element[2]->type != REDIS_REPLY_NIL)
+        return stock_failed(stock, STOCK_SEGMENTED, "%s: %s holds segments", stock_shown(stock),
+                            key);
     const bool none = reply->element[0]->type == REDIS_REPLY_NIL;
     const bool bare = reply->element[1]->type == REDIS_REPLY_NIL;
     if (none && bare)

@@ -1297,6 +1297,14 @@ OF_SEGMENTS = [
     ("an overtaken sale of a segment is an error", "service/selling.c",
      "(written == STOCK_INSUFFICIENT && may_be_overtaken(env))", "(written == STOCK_INSUFFICIENT && may_be_overtaken(env) && env == NULL)",
      "service_segments", "test_a_burst_is_exact_to_the_last_unit"),
+    ("a stock that moved and came back is an invalid one", "service/section.c", "(as_wanted && !was_other)",
+     "(as_wanted && (!was_other || sale != NULL))", "service_segments",
+     "test_a_stock_that_moves_and_comes_back_during_a_request"),
+    ("to cas a stock over segments is none", "service/lua/cas.lua", "if segments then", "if false then", "service_segments",
+     "test_a_stock_that_moves_and_comes_back_during_a_request"),
+    ("another key of another type is a change of the layout", "service/stock_redis.c",
+     "stock->other_type && (stock->fault[0] == '\\0' || strcmp(stock->fault, key) == 0)", "stock->other_type && key != NULL",
+     "service_segments", "test_another_key_of_another_type_is_no_change_of_the_layout"),
 ]
 
 MUTANTS = OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

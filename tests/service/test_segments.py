@@ -452,6 +452,56 @@ def test_a_read_keeps_to_one_setting(redis, start):
     between.end()
 
 
+WAYS = {**OTHERS, "4": ["--segments", 4]}
+
+
+@pytest.mark.parametrize("asked", ["read", "sell", "add", "write", "write of all"])
+@pytest.mark.parametrize("way, other", [("number", "4"), ("number", "version"), ("version", "number"), ("version", "4"),
+                                        ("4", "number"), ("4", "version"), ("4", "2")])
+def test_a_stock_that_moves_and_comes_back_during_a_request(redis, start, way, other, asked):
+    """The request meets another layout. When it looks what the layout is, it is as wanted again."""
+    between = LatePost(redis)
+    flags = ["--lock", "none", *WAYS[way]]
+    shop = start(redis, *flags, "--enable-failpoints", "--stock-redis", between.url)
+    away, back = start(redis, "--lock", "none", *WAYS[other], name="b"), start(redis, *flags, name="c")
+    for one in (away, back):  # a hash that was a stock of each kind
+        set_stock(one, 12)
+    carry, came_back = between._carry, []
+
+    def look(command, server):
+        if command.endswith(b"\r\n1\r\n$17\r\ninventory:{phone}\r\n") and not came_back:  # of layout.lua
+            came_back.append(set_stock(back, 12).status)
+        return carry(command, server)
+    between._carry = look
+    if asked.startswith("write"):
+        sale = park(shop, "sale.before_write", shop.sell, quantity=10 if asked == "write of all" else 1)
+        set_stock(away, 12)
+        arm(shop, "sale.before_write", "off")
+        answer = sale.result()
+    else:
+        set_stock(away, 12)
+        answer = {"read": lambda: shop.ask("GET", "/inventory/phone"), "sell": shop.sell, "add": lambda: add(shop, 1)}[asked]()
+    assert came_back == [200]
+    assert answer.problem == "other-layout" and "changed during the request" in answer.json["detail"], answer
+    assert back.ask("GET", "/inventory/phone").json["stock"] == 12 and shop.sell().status == 200
+    between.end()
+
+
+@pytest.mark.parametrize("way, key", [(["--segments", 4], segment(2)),
+                                      (["--lock", "fair", "--write", "fenced"], "dlock:token:lock:{phone}"),
+                                      (["--lock", "fair", "--write", "fenced"], "inventory:epoch")])
+def test_another_key_of_another_type_is_no_change_of_the_layout(redis, start, way, key):
+    """An operator must mend it: to send the request again does not help."""
+    shop = start(redis, "--enable-failpoints", *way)
+    set_stock(shop, 8)
+    sale = park(shop, "sale.before_write", shop.sell)
+    redis("DEL", key)
+    redis("SADD", key, "one")
+    arm(shop, "sale.before_write", "off")
+    answer = sale.result()
+    assert answer.problem == "stock-invalid" and f"{key} is a set" in answer.json["detail"], answer
+
+
 def test_a_lock_is_lost_before_it_has_all(redis, start):
     shop = opened(redis, start, "--ttl-ms", 1000, stock=8)
     redis("HSET", "lock:{phone}:4", "the test", 1)
