@@ -102,7 +102,9 @@ static bool is_kept_out(struct sale_worker *worker, struct sale *sale)
            resolve_retry(worker, sale, shut_out, &room.fence) == STOCK_OK;
 }
 
-void resolve_give_up(struct sale_worker *worker, struct sale *sale)
+/* The outcome stays unknown, and the write may still arrive. Makes the fence refuse the write. If
+ * that is not possible, the sale will abandon its lock. */
+static void resolve_give_up(struct sale_worker *worker, struct sale *sale)
 {
     sale->abandons = !is_kept_out(worker, sale);
 }
@@ -125,6 +127,16 @@ static enum stock_status find_out(struct sale_worker *worker, struct sale *sale,
     if (!finding.ended)
         resolve_give_up(worker, sale);
     return known ? status : STOCK_LOST;
+}
+
+enum stock_status resolve_put_back(struct sale_worker *worker, struct sale *sale, int64_t after)
+{
+    int64_t stock;
+    if (find_out(worker, sale, &stock) != STOCK_OK)
+        return STOCK_LOST;
+    return stock == after + sale->quantity ? STOCK_OK
+           : stock == after                ? STOCK_UNAVAILABLE
+                                           : STOCK_LOST;
 }
 
 struct version_look {

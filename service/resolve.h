@@ -9,7 +9,7 @@
 
 #include "section.h"
 
-/* All three return STOCK_OK: the write was carried out. STOCK_UNAVAILABLE: it was not, and never
+/* These return STOCK_OK: the write was carried out. STOCK_UNAVAILABLE: it was not, and never
  * will be. STOCK_LOST: unknown. */
 
 /* On entry sale->left is the stock that was read. *after: with STOCK_OK, the stock after the
@@ -22,9 +22,7 @@ enum stock_status resolve_sale_once(struct sale_worker *worker, struct sale *sal
                                     struct stock_record *record);
 /* With sale->adds, on entry sale->left is the stock that was read. */
 enum stock_status resolve_restock(struct sale_worker *worker, struct sale *sale, int64_t *before);
-
-/* Call this if the outcome stays unknown and the write may still arrive. Makes the fence refuse the
- * write. If that is not possible, the sale will abandon its lock. */
-void resolve_give_up(struct sale_worker *worker, struct sale *sale);
+/* Of the write that adds the units of a refused sale again. after: the stock without it. */
+enum stock_status resolve_put_back(struct sale_worker *worker, struct sale *sale, int64_t after);
 
 #endif

@@ -46,6 +46,7 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
     struct section_fence room;
     const struct stock_fence *fence = section_fence(worker->env, sale, &room);
     char detail[sizeof sale->detail];
+    int64_t again;
     snprintf(detail, sizeof detail,
              "the stock was changed without the lock: %" PRId64 " when it was read, %" PRId64
              " after the write",
@@ -55,11 +56,11 @@ static void put_back(struct sale_worker *worker, struct sale *sale, int64_t afte
     enum stock_status added =
         sale->segment != 0
             ? stock_write_segment(worker->stock, sale->item_key, sale->segments, sale->stock_key,
-                                  "INCRBY", sale->quantity, &after)
-            : stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &after);
+                                  "INCRBY", sale->quantity, &again)
+            : stock_add(worker->stock, sale->stock_key, sale->quantity, fence, &again);
     stock_pin(worker->stock, 0);
     if (added == STOCK_LOST)
-        resolve_give_up(worker, sale);
+        added = resolve_put_back(worker, sale, after);
     if (added != STOCK_OK)
         log_event(LOG_WARNING, "stock",
                   "%s may be %" PRId64

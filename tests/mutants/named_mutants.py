@@ -1300,6 +1300,8 @@ OF_SEGMENTS = [
     ("a stock that moved and came back is an invalid one", "service/section.c", "(as_wanted && !was_other)",
      "(as_wanted && (!was_other || sale != NULL))", "service_segments",
      "test_a_stock_that_moves_and_comes_back_during_a_request"),
+    ("the units of a refused sale may come back late", "service/selling.c", "added = resolve_put_back(worker, sale, after);",
+     "sale->abandons = true;", "service_resolve", "test_the_units_of_a_refused_sale_do_not_come_back_late"),
     ("to cas a stock over segments is none", "service/lua/cas.lua", "if segments then", "if false then", "service_segments",
      "test_a_stock_that_moves_and_comes_back_during_a_request"),
     ("another key of another type is a change of the layout", "service/stock_redis.c",

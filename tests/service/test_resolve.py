@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from failpoints import arm, park
 from world import PATIENCE_S, LossyProxy, Redis, read_history, wait_until
 
 STOCK, LOCK = "inventory:{phone}", "lock:{phone}"
@@ -111,6 +112,25 @@ def test_a_late_write_does_not_come_any_more(redis, start, post, lock, write):
     assert shop.sell().json["unit"] == 4
     assert post.deliver() == b""
     assert redis("GET", STOCK) == "3" and shop.sell().json["unit"] == 3
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@pytest.mark.parametrize("lost", ["reply", "late"])
+def test_the_units_of_a_refused_sale_do_not_come_back_late(redis, start, post, segments, lost):
+    """The DECR went below zero, and the reply to the INCRBY after it is lost."""
+    shop = opened(redis, start, post, "watchdog", "decr", "--enable-failpoints", "--segments", segments, *FOR_EVER)
+    key = STOCK if segments == 1 else f"{STOCK}:segment:2"
+    assert shop.stock(value=8).status == 200
+    sale = park(shop, "sale.before_write", shop.sell)
+    redis("SET", key, 0)
+    setattr(post, {"reply": "lose", "late": "keep"}[lost], b"INCRBY")
+    arm(shop, "sale.before_write", "off")
+    assert sale.result().problem == "stock-invalid"
+    assert shop.metric("lock_abandoned_total") == 0 and not redis("KEYS", "lock:*")
+    assert redis("GET", key) == {"reply": "0", "late": "-1"}[lost]
+    assert bool(shop.logged("stock")) == (lost == "late")  # it says that units are missing
+    if lost == "late":
+        assert post.deliver() == b"" and redis("GET", key) == "-1"
 
 
 @pytest.mark.parametrize("lock", ["watchdog", "fair"])
