@@ -42,7 +42,7 @@ EPOCH_KEY = "inventory:epoch"
 UNTOLD = re.compile(rf'^(?:SET dlock:identity |HMGET {EPOCH_KEY} |epoch\.lua 1 {EPOCH_KEY} "" )')
 RAISED = re.compile(rf"^epoch\.lua 1 {EPOCH_KEY} (E\d+) .*$")
 # What a shop does to see what is in a queue, and what became of a sale: how often is chance.
-LOOKS_AT_QUEUE = re.compile(r"^(?:Z(?:RANGE|SCAN|REM) inventory:queues |queue_(?:list|oldest)\.lua |X(?:RANGE|LEN) \S+:queue\b|GET inventory:\{\w+\}:(?:id|key):)")
+LOOKS_AT_QUEUE = re.compile(r"^(?:Z(?:RANGE|SCAN|REM) inventory:queues |queue_oldest\.lua |X(?:RANGE|LEN) \S+:queue\b|GET inventory:\{\w+\}:(?:id|key):)")
 OF_QUEUE_KEY = "}:queue "
 OF_QUEUE = re.compile(r"^queue_(?:accept|sell|take|settle)\.lua ")
 RANDOM = re.compile(r"\b(?:(?P<entry>\d{13}-\d+)|(?P<id>[0-9a-f]{32})|(?P<mark>[0-9a-f]{16}))\b")

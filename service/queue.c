@@ -67,16 +67,6 @@ static enum stock_status queue_unreadable(struct stock *stock, const char *key)
 
 /* ---- The list of items ----------------------------------------------------------------------- */
 
-enum stock_status queue_list(struct stock *stock, const struct sale *sale, bool *listed)
-{
-    const redisReply *reply;
-    enum stock_status status = stock_run(
-        stock, &lua_queue_list,
-        (const char *const[]){"2", STOCK_QUEUES_KEY, sale->stock_key, sale->item, NULL}, &reply);
-    *listed = status == STOCK_OK && reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
-    return status;
-}
-
 enum stock_status queue_tidy(struct stock *stock, const char *item, const char *queue_key)
 {
     char age_ms[24];
@@ -223,9 +213,10 @@ enum stock_status queue_accept(struct stock *stock, const struct config *config,
     stock_ask_replicas(stock, true);
     enum stock_status status =
         stock_run(stock, &lua_queue_accept,
-                  (const char *const[]){"4", sale->stock_key, sale->record_key, sale->queue_key,
-                                        sale->pointer_key, quantity, sale->key, sale->random,
-                                        sale->request, config->instance, life_ms, max, NULL},
+                  (const char *const[]){"5", sale->stock_key, sale->record_key, sale->queue_key,
+                                        sale->pointer_key, STOCK_QUEUES_KEY, quantity, sale->key,
+                                        sale->random, sale->request, config->instance, life_ms, max,
+                                        sale->item, NULL},
                   &reply);
     stock_ask_replicas(stock, false);
     return status == STOCK_OK ? to_accepted(stock, sale, reply, record, accepted) : status;

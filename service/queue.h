@@ -20,8 +20,6 @@
 void queue_name_keys(const struct config *config, struct sale *sale);
 void queue_make_random(char random[STOCK_RANDOM_DIGITS + 1]);
 
-/* Lists the sale's item, if it has a stock: call it before queue_accept. *listed: it has. */
-enum stock_status queue_list(struct stock *stock, const struct sale *sale, bool *listed);
 /* Removes what was not used for QUEUE_UNUSED_MS: the item from the list with its queue, if that is
  * empty, and consumers that own no entry. */
 enum stock_status queue_tidy(struct stock *stock, const char *item, const char *queue_key);
@@ -49,7 +47,7 @@ enum stock_status queue_probe(struct stock *stock, const struct config *config);
 enum stock_status queue_recall(struct stock *stock, const struct sale *sale,
                                struct stock_record *record);
 
-/* Accepts the sale. QUEUE_ACCEPTED: *record is that of an accepted sale, perhaps of an earlier
+/* Accepts the sale, and lists its item. QUEUE_ACCEPTED: *record is that of an accepted sale, perhaps of an earlier
  * request with its key. QUEUE_DECIDED: *record is the outcome of an earlier one. After STOCK_LOST
  * the same call may be sent again: the sale is accepted once. STOCK_MISSING: there is no such
  * stock. */

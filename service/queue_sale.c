@@ -65,27 +65,12 @@ static void queue_sale_settle_doubt(struct stock *stock, struct queue_doubt *dou
         doubt->open = false;
 }
 
-/* The item is listed first: so no entry is in a queue that nobody looks at. An item without a stock
- * is not listed, and only an earlier request with the key can have been accepted. */
 static enum stock_status queue_sale_try(struct sale_worker *worker, struct sale *sale,
                                         struct stock_record *record, enum queue_accepted *accepted,
                                         struct queue_doubt *doubt)
 {
     struct stock *stock = worker->stock;
-    bool listed;
-    enum stock_status status = queue_list(stock, sale, &listed);
-    if (status == STOCK_OK && !listed) {
-        status = queue_recall(stock, sale, record);
-        *accepted = record->code == 202 ? QUEUE_ACCEPTED : QUEUE_DECIDED;
-        if (status == STOCK_OK && section_asks_replicas(worker))
-            status =
-                stock_confirm_record(stock, sale->record_key, worker->env->config->idempotency_ms);
-    }
-    if (!listed && (status == STOCK_OK || status == STOCK_MISSING))
-        doubt->lost = false;
-    if (status != STOCK_OK || !listed)
-        return status == STOCK_LOST ? STOCK_UNAVAILABLE : status;
-    status = queue_accept(stock, worker->env->config, sale, record, accepted);
+    enum stock_status status = queue_accept(stock, worker->env->config, sale, record, accepted);
     if (status == STOCK_OK || status == STOCK_MISSING)
         doubt->lost = false; /* the script looks first for what an earlier one has done */
     if (status != STOCK_LOST)

@@ -4,7 +4,7 @@
 -- Returns what Redis says of the first command that it refuses, or an empty text.
 local list, stock, record, queue, pointer = unpack(KEYS)
 local commands = {
-    {'TIME'}, {'EXISTS', stock}, {'GET', stock}, {'DECRBY', stock, 'none'},
+    {'TIME'}, {'GET', stock}, {'DECRBY', stock, 'none'},
     {'GET', record}, {'SET', record, '', 'XX', 'PX', 1}, {'GET', pointer}, {'SET', pointer, '', 'XX', 'PX', 1},
     {'XLEN', queue}, {'XADD', queue, 'NOMKSTREAM', '*', 'a', 'b'}, {'XRANGE', queue, '-', '+'}, {'XREVRANGE', queue, '+', '-'},
     {'XGROUP', 'CREATE', queue, 'none', '0'}, {'XGROUP', 'DELCONSUMER', queue, 'none', 'none'}, {'XINFO', 'CONSUMERS', queue, 'none'},

@@ -251,7 +251,7 @@ def test_an_entry_that_was_acknowledged_and_not_deleted_is_sold(redis, start):
 # ---- Lost replies -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("script", ["queue_list", "queue_accept", "queue_oldest", "queue_take", "queue_sell"])
+@pytest.mark.parametrize("script", ["queue_accept", "queue_oldest", "queue_take", "queue_sell"])
 @keepers
 def test_a_lost_reply_changes_nothing(redis, start, proxy, lock, write, script, tmp_path):
     shop = opened(redis, start, lock, write, "--stock-redis", proxy.url, "--history", tmp_path / "h.jsonl")
@@ -279,8 +279,7 @@ def test_a_lost_acceptance_is_not_told_as_a_refusal(redis, start):
     shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", between.url, "--redis-timeout-ms", 300,
                   "--failpoints", "queue.taken=pause")
     buy(shop)
-    between.then = lua_scripts.sha1(LUA / "queue_list.lua").encode()
-    between.lose = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
+    between.then = between.lose = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
     reply = shop.sell(key="k")
     assert reply.problem == "outcome-unknown" and "GET /sales/phone." in reply.json["detail"], reply
     assert between.lost == 1 and length(redis) == 2

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """--on-conflict queue, where an instance or Redis dies: each accepted sale has one outcome."""
 import os
+import pathlib
 
+import lua_scripts
 import pytest
 
 from failpoints import arm, paused
 from queue_shop import (LISTED, STOCK, STREAM, accepted, buy, died, flags, is_empty, keepers, length, let_go, opened, outcome)
 from world import Background, Redis, wait_until
 
+LUA = pathlib.Path(__file__).resolve().parents[2] / "service" / "lua"
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
@@ -161,3 +164,22 @@ def test_a_queue_of_dead_instances_is_found_at_the_start(redis, start):
     assert died(shop) and length(redis) == 1
     take_over(redis, start, "watchdog", "atomic")
     assert is_empty(redis) and redis("GET", STOCK) == "4"
+
+
+def test_an_instance_stops_just_before_it_accepts(redis, start, proxy):
+    """For longer than the list keeps an item without entries; and it dies at once after it has accepted."""
+    shop = opened(redis, start, "watchdog", "atomic", "--stock-redis", proxy.url)
+    buy(shop)
+    assert is_empty(redis)
+    arm(shop, "queue.accepted", "crash")
+    proxy.hold = lua_scripts.sha1(LUA / "queue_accept.lua").encode()
+    background = Background(shop.sell)
+    wait_until(lambda: proxy.held == 1, "it is about to accept")
+    redis("DEL", LISTED)  # as queue_tidy.lua does
+    proxy.hold = None
+    wait_until(lambda: shop.process.poll() is not None, "it dies")
+    with pytest.raises(ConnectionError):
+        background.result()
+    assert died(shop) and length(redis) == 1
+    take_over(redis, start, "watchdog", "atomic")
+    assert is_empty(redis) and redis("GET", STOCK) == "3"

@@ -32,8 +32,8 @@ def run(redis, script, keys, *arguments):
 
 
 def accept(redis, key="k", quantity=1, random=32 * "0", life=MINUTE, most=10):
-    keys = (STOCK, f"{STOCK}:key:{key}", STREAM, f"{STOCK}:id:{random}")
-    return run(redis, "queue_accept", keys, quantity, key, random, "request", "a", life, most)
+    keys = (STOCK, f"{STOCK}:key:{key}", STREAM, f"{STOCK}:id:{random}", LISTED)
+    return run(redis, "queue_accept", keys, quantity, key, random, "request", "a", life, most, "phone")
 
 
 def sell(redis, number, fence=(), by=BY, how="sell", token=NEW, epoch=EPOCH, record=RECORD, random=32 * "0"):
@@ -154,19 +154,26 @@ def now_ms(redis):
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-def list_item(redis):
-    return run(redis, "queue_list", (LISTED, STOCK), "phone")
-
-
 def tidy(redis, age=MINUTE):
     return run(redis, "queue_tidy", (LISTED, STREAM), "phone", "workers", age)
 
 
-def test_an_item_without_a_stock_is_not_listed(redis):
+def test_the_item_is_listed_with_its_entry(redis):
+    """Also if someone has deleted the list: by whoever asks again, and if the queue is full."""
     redis("DEL", STOCK)
-    assert list_item(redis) == 0 and redis("EXISTS", LISTED) == 0
+    assert accept(redis) is None and redis("EXISTS", LISTED) == 0
     redis("SET", STOCK, 0)
-    assert list_item(redis) == 1 and float(redis("ZSCORE", LISTED, "phone")) <= now_ms(redis)
+    begun = now_ms(redis)
+    for asks in ({}, {"random": 32 * "1"}, {"key": "l", "random": 32 * "2", "most": 1}):
+        redis("DEL", LISTED)
+        what = accept(redis, **asks)[0]
+        assert begun <= float(redis("ZSCORE", LISTED, "phone")) <= now_ms(redis), what
+    assert redis("XLEN", STREAM) == 1
+
+
+def test_an_item_that_may_not_be_listed_is_not_accepted(redis):
+    redis("SET", LISTED, "no list")
+    assert "WRONGTYPE" in accept(redis) and redis("EXISTS", RECORD, POINTER, STREAM) == 0
 
 
 def test_what_nobody_uses_is_removed(redis):
@@ -176,7 +183,7 @@ def test_what_nobody_uses_is_removed(redis):
     run(redis, "queue_take", (STREAM,), "workers", "a")
     assert tidy(redis) == 0 and redis("ZCARD", LISTED) == redis("XLEN", STREAM) == 1
     sell(redis, first(redis))
-    list_item(redis)
+    redis("ZADD", LISTED, now_ms(redis), "phone")
     assert tidy(redis) == 0 and redis("EXISTS", STREAM) == 1
     redis("ZADD", LISTED, 1, "phone")
     assert tidy(redis) == 1 and redis("EXISTS", STREAM, LISTED) == 0
@@ -274,7 +281,7 @@ def test_a_clock_that_was_set_back_gives_no_more_than_the_life(redis, ahead, lef
 # ---- Rights -------------------------------------------------------------------------------------
 
 
-COMMANDS = ("time exists get decrby set xlen xadd xrange xrevrange xgroup|create xgroup|delconsumer xinfo|consumers xreadgroup "
+COMMANDS = ("time get decrby set xlen xadd xrange xrevrange xgroup|create xgroup|delconsumer xinfo|consumers xreadgroup "
             "xautoclaim xclaim xack xdel del zadd zscore zrem zscan").split()
 
 
