@@ -35,6 +35,7 @@ struct queue_work {
     bool active;               /* these are protected by the mutex: its request is on its way */
     bool again;                /* look once more before it rests */
     char why[STOCK_ERROR_MAX]; /* its head was not sold at the latest attempt; "": there was none */
+    unsigned long stuck;       /* attempts that failed by what an operator must mend */
     struct queue_work *next;
 };
 
@@ -128,6 +129,13 @@ static void note_why(struct queue_work *work, const char *why)
     pthread_mutex_unlock(&work->queue->mutex);
 }
 
+static void note_stuck(struct queue_work *work)
+{
+    pthread_mutex_lock(&work->queue->mutex);
+    work->stuck++;
+    pthread_mutex_unlock(&work->queue->mutex);
+}
+
 static void stay_back(struct queue_work *work, const char *why, bool logs)
 {
     if (logs && !work->logged)
@@ -187,6 +195,8 @@ static bool begin_next(struct queue_work *work, struct sale_worker *worker)
         begin_sale(work);
         return true;
     }
+    if (status == STOCK_INVALID)
+        note_stuck(work);
     if (status != STOCK_MISSING)
         stay_back(work, stock_error(worker->stock), status == STOCK_INVALID);
     atomic_fetch_sub(&queue->in_sale, 1);
@@ -209,6 +219,8 @@ static void end_sale(struct queue_work *work)
         else /* another instance processes the item: two would compete for each entry's lock */
             rest(work->queue, &work->request, QUEUE_PAUSE_MS);
     } else {
+        if (sale->result == SALE_STOCK_INVALID)
+            note_stuck(work);
         stay_back(work, sale->detail, true);
     }
 }
@@ -405,14 +417,26 @@ static bool set_goals(struct goals *goals, struct stock *stock, int64_t deadline
     return status == STOCK_OK && goals->whole;
 }
 
-/* Waits until the queue is processed up to the goal. */
+static unsigned long count_stuck(struct queue_worker *queue, const char *item)
+{
+    pthread_mutex_lock(&queue->mutex);
+    const struct queue_work *work = find_or_add(queue, item);
+    const unsigned long stuck = work != NULL ? work->stuck : 0;
+    pthread_mutex_unlock(&queue->mutex);
+    return stuck;
+}
+
+/* Waits until the queue is processed up to the goal. False: it took too long, or an operator must
+ * mend something. An attempt may have begun before the switch, so two must say that. */
 static bool await_goal(const struct goal *goal, struct queue_worker *queue, struct stock *stock,
                        int64_t deadline_ns)
 {
     const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
+    const unsigned long stuck = count_stuck(queue, goal->listed.item);
     bool has = goal->number[0] != '\0';
     while (has) {
-        if (mono_ns() >= deadline_ns || atomic_load(&queue->ending))
+        if (mono_ns() >= deadline_ns || atomic_load(&queue->ending) ||
+            count_stuck(queue, goal->listed.item) > stuck + 1)
             return false;
         queue_worker_wake(queue, goal->listed.item);
         nanosleep(&pause, NULL);

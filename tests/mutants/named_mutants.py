@@ -1204,6 +1204,8 @@ OF_QUEUES = [
     ("a switch does not say why a queue stays", QUEUE_WORKER,
      "    const bool failed = work != NULL && work->why[0] != '\\0';", "    const bool failed = false;",
      OPERATORS, "test_a_switch_says_why_a_queue_does_not_move"),
+    ("a switch waits for what an operator must mend", QUEUE_WORKER, "count_stuck(queue, goal->listed.item) > stuck + 1)",
+     "count_stuck(queue, goal->listed.item) < stuck)", OPERATORS, "test_a_switch_does_not_wait_for_what_an_operator_must_mend"),
     ("an item without a stock is listed", ACCEPT_LUA, "local now = ", "redis.call('ZADD', KEYS[5], 1, ARGV[8])\nlocal now = ",
      OPERATORS, "test_an_item_without_a_stock_is_not_listed"),
     ("each listed item is woken", QUEUE_WORKER, "    if (listed->has_entries)\n        queue_worker_wake",

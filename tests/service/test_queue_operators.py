@@ -67,6 +67,35 @@ def test_a_switch_says_why_a_queue_does_not_move(redis, start):
     assert shop.switch(write="decr", on_conflict="wait").status == 200
 
 
+def no_number(redis):
+    redis("SET", STOCK, "nine")
+
+
+def no_record(redis):
+    redis("DEL", f"{STOCK}:key:k")
+    redis("SADD", f"{STOCK}:key:k", "one")
+
+
+def no_entry(redis):
+    number = redis("XRANGE", STREAM, "-", "+")[0][0]
+    redis("DEL", STREAM)
+    redis("XADD", STREAM, number, "some", "thing")
+
+
+@pytest.mark.parametrize("broken, told", [(no_number, "whole number"), (no_record, "is a set"),
+                                          (no_entry, "not written by this shop")])
+def test_a_switch_does_not_wait_for_what_an_operator_must_mend(redis, start, broken, told):
+    """It would wait for ten minutes."""
+    shop = opened(redis, start, "watchdog", "atomic", "--admin-writes", "--wait-ms", 600000, "--failpoints", "sale.entered=pause")
+    buy(shop, key="k")
+    wait_until(lambda: paused(shop, "sale.entered") == 1, "it has the lock")
+    broken(redis)
+    arm(shop, "sale.entered", "off")
+    wait_until(lambda: shop.logged("queue"), "the sale has failed")
+    reply = shop.switch(on_conflict="wait")
+    assert reply.problem == "switch-timeout" and told in reply.json["detail"], reply
+
+
 def test_a_switch_to_a_write_that_keeps_no_keys_comes_last(redis, start):
     """What was accepted is sold under the old one."""
     shop = opened(redis, start, "watchdog", "atomic", "--admin-writes", "--failpoints", "queue.taken=1*pause")
