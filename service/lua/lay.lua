@@ -37,7 +37,16 @@ if ARGV[1] == 'add' and not before then
 end
 local after = ARGV[1] == 'add' and before + ARGV[2] or tonumber(ARGV[2])
 local laid = {}
-if kind ~= 'none' and (kind ~= 'hash' or ARGV[3] == 'number') then
+-- Redis undoes nothing of a script that it refuses half-way. So each command whose right may be missing is sent first in a
+-- form that changes nothing.
+redis.call('SET', KEYS[2], '', redis.call('EXISTS', KEYS[2]) == 1 and 'NX' or 'XX')
+if ARGV[3] ~= 'number' and kind == 'hash' then
+    redis.call('HDEL', KEYS[1], '')
+elseif ARGV[3] ~= 'number' then
+    local said = redis.pcall('HSET', KEYS[1], 'a', 'b', 'c').err
+    if not said:match('wrong number of arguments') then
+        return redis.error_reply(said)
+    end
     redis.call('DEL', KEYS[1])
 end
 -- The version of a hash only grows, so that a sale that has read the old stock finds that it changed.
@@ -45,16 +54,17 @@ if ARGV[3] == 'number' then
     redis.call('SET', KEYS[1], text(after))
 elseif ARGV[3] == 'version' then
     version = number(version) and number(version) < 9007199254740991 and version or '0'
-    redis.call('HDEL', KEYS[1], 'segments')
     redis.call('HSET', KEYS[1], 'stock', text(after), 'version', text(version + 1))
 else
     local count = tonumber(ARGV[3])
-    redis.call('HDEL', KEYS[1], 'stock')
     redis.call('HSET', KEYS[1], 'segments', ARGV[3])
     for i = 1, count do
         laid[i] = text(after >= i and math.floor((after - i) / count) + 1 or 0)
         redis.call('SET', KEYS[3 + i], laid[i])
     end
+end
+if ARGV[3] ~= 'number' and kind == 'hash' then
+    redis.call('HDEL', KEYS[1], ARGV[3] == 'version' and 'segments' or 'stock')
 end
 -- A write that is late finds no number there, and is refused.
 for i = #laid + 1, segments do

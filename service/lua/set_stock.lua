@@ -18,9 +18,10 @@ local before = redis.pcall('GET', KEYS[1])
 if type(before) == 'table' then -- perhaps one with a version: see lay.lua
     before = redis.pcall('HGET', KEYS[1], 'stock')
 end
+local has_bucket = redis.call('EXISTS', KEYS[3]) == 1 -- if this is refused, nothing is written
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('SET', KEYS[2], ARGV[1])
-if redis.call('EXISTS', KEYS[3]) == 1 then
+if has_bucket then
     redis.call('SET', KEYS[3], '', 'PX', 1) -- not deleted: this user may SET, as was just seen, and perhaps may not DEL
 end
 return type(before) == 'string' and before or nil

@@ -236,6 +236,7 @@ def test_an_unknown_item_gets_no_units(redis, start):
 
 OTHERS = {"number": ["--segments", 1], "version": ["--segments", 1, "--lock", "none", "--write", "cas"],
           "2": ["--segments", 2], "16": ["--segments", 16]}
+WAYS = {**OTHERS, "4": ["--segments", 4]}
 
 
 @pytest.mark.parametrize("way", OTHERS)
@@ -263,6 +264,27 @@ def test_the_stock_moves_under_all_locks(redis, start, way):
     assert sale.result().status == 200
     move.result()
     assert other.ask("GET", "/inventory/phone").json["stock"] == 6 and shop.sell().problem == "other-layout"
+
+
+@pytest.mark.parametrize("way, to", [(one, two) for one in ("none", "number", "version", "2", "4")
+                                     for two in ("number", "version", "2", "4")])
+def test_a_right_that_is_missing_changes_nothing(redis, start, way, to):
+    """Redis undoes nothing of a script that it refuses half-way."""
+    def held():
+        return {key: redis("HGETALL" if redis("TYPE", key) == "hash" else "GET", key) for key in redis("KEYS", "inventory*")}
+    shops = {name: start(redis, "--lock", "none", *WAYS[name], name=name) for name in {way, to} - {"none"}}
+    for right in ("hset", "hdel", "del", "set", "exists", "type"):
+        redis("FLUSHALL")
+        if way != "none":
+            set_stock(shops[way], 10)
+        before = held()
+        redis("ACL", "SETUSER", "default", f"-{right}")
+        answer = shops[to].admin("PUT", "/inventory/phone", b'{"stock":7}')
+        redis("ACL", "SETUSER", "default", "+@all")
+        if answer.status == 200:
+            assert shops[to].ask("GET", "/inventory/phone").json["stock"] == 7, right
+        else:
+            assert answer.problem == "stock-unavailable" and held() == before, right
 
 
 @pytest.mark.parametrize("way", ["number", "2"])
@@ -450,9 +472,6 @@ def test_a_read_keeps_to_one_setting(redis, start):
     between._carry = held_back
     assert shop.ask("GET", "/inventory/phone").json["stock"] == 10 and switched == [200]
     between.end()
-
-
-WAYS = {**OTHERS, "4": ["--segments", 4]}
 
 
 @pytest.mark.parametrize("asked", ["read", "sell", "add", "write", "write of all"])
