@@ -6,8 +6,18 @@ local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 if not oldest then
     return nil
 end
-redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0') -- mostly it is there, and this does nothing
-local taken = redis.call('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, '0-0', 'COUNT', 1)[2][1]
+local function claim()
+    return redis.pcall('XAUTOCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, '0-0', 'COUNT', 1)
+end
+local claimed = claim()
+if claimed.err and claimed.err:match('NOGROUP') then -- mostly it is there
+    redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0')
+    claimed = claim()
+end
+if claimed.err then
+    return claimed
+end
+local taken = claimed[2][1]
 if not taken then
     local new = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', 1, 'STREAMS', KEYS[1], '>')
     taken = new and new[1][2][1]

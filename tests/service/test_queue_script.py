@@ -143,7 +143,10 @@ def test_the_oldest_is_taken_whoever_had_it(redis):
     redis("XDEL", STREAM, one)
     assert take("a") == first(redis) != one
     redis("XGROUP", "DESTROY", STREAM, "workers")
-    assert take("a") == first(redis)
+    redis("CONFIG", "RESETSTAT")
+    assert {take("a") for _ in range(3)} == {first(redis)}
+    errors = re.findall(r"errorstat_(\w+):count=(\d+)", redis("INFO", "errorstats"))
+    assert errors == [("NOGROUP", "1")], "its group is made once"
 
 
 HOUR = 3600000
