@@ -47,10 +47,10 @@ enum stock_status queue_probe(struct stock *stock, const struct config *config);
 enum stock_status queue_recall(struct stock *stock, const struct sale *sale,
                                struct stock_record *record);
 
-/* Accepts the sale, and lists its item. QUEUE_ACCEPTED: *record is that of an accepted sale, perhaps of an earlier
- * request with its key. QUEUE_DECIDED: *record is the outcome of an earlier one. After STOCK_LOST
- * the same call may be sent again: the sale is accepted once. STOCK_MISSING: there is no such
- * stock. */
+/* Accepts the sale, and lists its item. QUEUE_ACCEPTED: *record is that of an accepted sale,
+ * perhaps of an earlier request with its key. QUEUE_DECIDED: *record is the outcome of an earlier
+ * one. After STOCK_LOST the same call may be sent again: the sale is accepted once. STOCK_MISSING:
+ * there is no such stock. */
 enum queue_accepted { QUEUE_ACCEPTED, QUEUE_DECIDED, QUEUE_IS_FULL };
 enum stock_status queue_accept(struct stock *stock, const struct config *config,
                                const struct sale *sale, struct stock_record *record,

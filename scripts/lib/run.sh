@@ -132,22 +132,26 @@ stock = type(s) == 'string' and s or '', queue = type(queue) == 'number' and que
 # redis_state KEYS ITEM...: {"stock":{...},"locks":{...},"queues":{...}}, in one go. Of a stock over segments each has
 # its lock; and "parts" tells what each has.
 redis_state() {
-    local keys=$1 item stock lock segments
+    local keys=$1 item stock lock segments lines refused
     shift
-    for item; do
+    lines=$(for item; do
         stock="inventory:{$item}" lock="lock:{$item}" segments=$stock
         [[ $keys != article ]] || stock=inventory lock=redisLock segments='{inventory}'
         printf 'EVAL "%s" 2 %s %s %s\n' "$REDIS_STOCK_LUA" "$stock" "$lock" "$segments"
-    done | redis_ask |
-        jq --null-input --raw-input --compact-output '[inputs | fromjson] as $line
-            | [$ARGS.positional | to_entries[]
-               | {item: .value} + ($line[.key] // error("Redis gave too few answers"))]
-            | {stock: map({(.item): (.stock | tonumber? // null)}) | add,
-               queues: map({(.item): .queue}) | add,
-               locks: map({(.item): (.locks | if length == 1 then .[0] else . end)}) | add}
-              + (map(select(.parts) | {(.item): (.parts | map(tonumber? // null))}) | add
-                 | if . then {parts: .} else {} end)' \
-            --args "$@"
+    done | redis_ask) || return
+    if refused=$(grep --invert-match --max-count=1 '^{' <<<"$lines"); then
+        say "Redis on $RUN_REDIS refuses to tell it: $refused"
+        return 1
+    fi
+    jq --null-input --raw-input --compact-output '[inputs | fromjson] as $line
+        | [$ARGS.positional | to_entries[]
+           | {item: .value} + ($line[.key] // error("Redis gave too few answers"))]
+        | {stock: map({(.item): (.stock | tonumber? // null)}) | add,
+           queues: map({(.item): .queue}) | add,
+           locks: map({(.item): (.locks | if length == 1 then .[0] else . end)}) | add}
+          + (map(select(.parts) | {(.item): (.parts | map(tonumber? // null))}) | add
+             | if . then {parts: .} else {} end)' \
+        --args "$@" <<<"$lines"
 }
 
 # The commands that look are not counted: last before the load, first after it. Both fail when Redis
@@ -326,7 +330,7 @@ drive_row() {
     switch_lock "$rung" "$write" "$(basename "$RUN_FOLDER")"
     RUN_SETTING=$(ask GET "http://${RUN_INSTANCES[0]#*=}/lock") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its lock"
-    before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not answer"
+    before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not tell what it holds"
     write_env >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
     start_break "$fault" "$rung" "$keys" "${items[0]}" "$(run_property stock 1000)"
