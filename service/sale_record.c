@@ -84,8 +84,7 @@ void sale_record_enter(const struct sale_env *env, struct sale *sale)
     const dlock_hold *hold = sale->hold;
     if (sale->purpose == SALE_RESTOCK || env->history == NULL)
         return;
-    snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(hold),
-             dlock_acquisition(hold));
+    span_name_hold(sale);
     RECORD(env, sale, "granted",
            ",\"hold\":\"%s\",\"mode\":\"%s\",\"owner\":\"%s\",\"token\":%" PRIu64
            ",\"waited_ns\":%" PRId64,

@@ -73,8 +73,8 @@ bool segments_several(const struct sale_env *env)
 }
 
 /* In the cluster slot of the item's key, as are all keys of the item. */
-static void name_key(const struct config *config, const char *item_key, int segment,
-                     char text[SEGMENT_KEY_MAX])
+static void segments_name_key(const struct config *config, const char *item_key, int segment,
+                              char text[SEGMENT_KEY_MAX])
 {
     snprintf(text, SEGMENT_KEY_MAX,
              config->keys == KEYS_ARTICLE ? "{%s}:segment:%d" : "%s:segment:%d", item_key, segment);
@@ -85,7 +85,7 @@ void segments_turn(const struct sale_env *env, struct sale *sale, int segment)
     sale_name_keys(env->config, sale);
     sale->segment = segment;
     sale->segments = env->mode->now.segments.count;
-    name_key(env->config, sale->item_key, segment, sale->stock_key);
+    segments_name_key(env->config, sale->item_key, segment, sale->stock_key);
     if (segment > 1) {
         const size_t used = strlen(sale->lock_name);
         snprintf(sale->lock_name + used, sizeof sale->lock_name - used, ":%d", segment);
@@ -96,7 +96,7 @@ void segments_keys(const struct config *config, const struct sale *sale, size_t 
                    struct segment_keys *keys)
 {
     for (size_t i = 0; i < count; i++) {
-        name_key(config, sale->item_key, (int)i + 1, keys->text[i]);
+        segments_name_key(config, sale->item_key, (int)i + 1, keys->text[i]);
         keys->list[i] = keys->text[i];
     }
 }
@@ -115,7 +115,7 @@ bool segments_read(struct sale_worker *worker, struct sale *sale, int64_t stocks
     return status == STOCK_OK;
 }
 
-static int64_t at_least_none(int64_t units)
+static int64_t segments_at_least_none(int64_t units)
 {
     return units > 0 ? units : 0;
 }
@@ -124,7 +124,7 @@ int64_t segments_sum(const struct sale_env *env, const int64_t stocks[SEGMENTS_M
 {
     int64_t sum = 0;
     for (int i = 0; i < env->mode->now.segments.count; i++)
-        sum += at_least_none(stocks[i]);
+        sum += segments_at_least_none(stocks[i]);
     return sum;
 }
 
@@ -134,7 +134,8 @@ int64_t segments_unit(int segments, int segment, int64_t after)
 }
 
 /* The segment with the most that is not chosen yet. */
-static int largest(const int64_t stocks[SEGMENTS_MAX], int count, const bool taken[SEGMENTS_MAX])
+static int segments_largest(const int64_t stocks[SEGMENTS_MAX], int count,
+                            const bool taken[SEGMENTS_MAX])
 {
     int best = -1;
     for (int i = 0; i < count; i++)
@@ -156,10 +157,10 @@ size_t segments_choose(const int64_t stocks[SEGMENTS_MAX], int count, int own, i
         return 1;
     }
     while (quantity > 0 && chosen_count < (size_t)count) {
-        const int best = largest(stocks, count, taken);
+        const int best = segments_largest(stocks, count, taken);
         taken[best] = true;
         chosen[chosen_count++] = best + 1;
-        quantity -= at_least_none(stocks[best]);
+        quantity -= segments_at_least_none(stocks[best]);
     }
     return chosen_count;
 }

@@ -66,6 +66,14 @@ size_t span_count(const struct sale *sale)
     return sale->span != NULL ? sale->span->count : 1;
 }
 
+void span_name_hold(struct sale *sale)
+{
+    sale->hold_id[0] = '\0';
+    if (sale->hold != NULL)
+        snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(sale->hold),
+                 dlock_acquisition(sale->hold));
+}
+
 void span_turn(const struct sale_env *env, struct sale *sale, size_t part)
 {
     const struct span *span = sale->span;
@@ -73,10 +81,7 @@ void span_turn(const struct sale_env *env, struct sale *sale, size_t part)
         return;
     segments_turn(env, sale, span->parts[part].segment);
     sale->hold = span->holds[part];
-    sale->hold_id[0] = '\0';
-    if (sale->hold != NULL)
-        snprintf(sale->hold_id, sizeof sale->hold_id, "%s#%" PRIu64, dlock_owner(sale->hold),
-                 dlock_acquisition(sale->hold));
+    span_name_hold(sale);
 }
 
 void span_forget(const struct sale_env *env, struct sale *sale)

@@ -37,6 +37,8 @@ size_t span_count(const struct sale *sale);
 /* From now on the sale is about that part: its segment, key, lock and hold. Its own one is part 0:
  * a caller that turns to another part turns back. Does nothing if the sale has no span. */
 void span_turn(const struct sale_env *env, struct sale *sale, size_t part);
+/* The history's name of the sale's hold, into hold_id; "": it has none. */
+void span_name_hold(struct sale *sale);
 /* As lock_owner_forget, for all its holds. One for which there is no memory is still the sale's. */
 void span_forget(const struct sale_env *env, struct sale *sale);
 /* Whether all its holds are valid. */

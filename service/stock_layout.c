@@ -35,8 +35,8 @@ enum stock_status stock_find_layout(struct stock *stock, const char *key, enum s
 }
 
 /* Reads {what each segment has}. False: anything else. */
-static bool take_parts(struct stock *stock, const char *key, const redisReply *reply, int *count,
-                       int64_t parts[SEGMENTS_MAX])
+static bool stock_layout_take_parts(struct stock *stock, const char *key, const redisReply *reply,
+                                    int *count, int64_t parts[SEGMENTS_MAX])
 {
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements > SEGMENTS_MAX)
         return false;
@@ -48,15 +48,16 @@ static bool take_parts(struct stock *stock, const char *key, const redisReply *r
 }
 
 /* Reads what lay.lua returns. False: anything else. */
-static bool take_laid(struct stock *stock, const char *key, const redisReply *reply,
-                      struct stock_laid *laid)
+static bool stock_layout_take(struct stock *stock, const char *key, const redisReply *reply,
+                              struct stock_laid *laid)
 {
-    const bool whole =
-        reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
-        reply->element[0]->type == REDIS_REPLY_STRING &&
-        stock_to_number(stock, key, reply->element[1], &laid->after) == STOCK_OK &&
-        take_parts(stock, key, reply->element[2], &laid->segments_before, laid->parts_before) &&
-        take_parts(stock, key, reply->element[3], &laid->segments_after, laid->parts_after);
+    const bool whole = reply->type == REDIS_REPLY_ARRAY && reply->elements == 4 &&
+                       reply->element[0]->type == REDIS_REPLY_STRING &&
+                       stock_to_number(stock, key, reply->element[1], &laid->after) == STOCK_OK &&
+                       stock_layout_take_parts(stock, key, reply->element[2],
+                                               &laid->segments_before, laid->parts_before) &&
+                       stock_layout_take_parts(stock, key, reply->element[3], &laid->segments_after,
+                                               laid->parts_after);
     if (whole && (reply->element[0]->len == 0 ||
                   stock_to_number(stock, key, reply->element[0], &laid->before) != STOCK_OK))
         laid->before = STOCK_NONE;
@@ -90,5 +91,5 @@ enum stock_status stock_lay(struct stock *stock, const struct stock_laying *layi
         return status;
     if (reply->type == REDIS_REPLY_NIL)
         return stock_failed(stock, STOCK_MISSING, "there is no stock in %s to add to", laying->key);
-    return take_laid(stock, laying->key, reply, laid) ? STOCK_OK : stock_unreadable(stock);
+    return stock_layout_take(stock, laying->key, reply, laid) ? STOCK_OK : stock_unreadable(stock);
 }

@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* The words of a script: the number of its keys, the stock's, and those of the segments. */
-static int key_words(const char *key, const char *const *keys, size_t count, char key_count[12],
-                     const char **words)
+static int stock_segments_words(const char *key, const char *const *keys, size_t count,
+                                char key_count[12], const char **words)
 {
     int used = 0;
     snprintf(key_count, 12, "%zu", count + 1);
@@ -28,7 +28,7 @@ enum stock_status stock_read_segments(struct stock *stock, const char *key, cons
     const char *words[COMMAND_WORDS_MAX - 2] = {NULL};
     char key_count[12];
     const redisReply *reply;
-    key_words(key, keys, count, key_count, words);
+    stock_segments_words(key, keys, count, key_count, words);
     enum stock_status status = stock_run(stock, &lua_read_segments, words, &reply);
     if (status != STOCK_OK)
         return status;
@@ -78,7 +78,7 @@ enum stock_status stock_take_segments(struct stock *stock, const char *key, int 
     const char *words[2 * SEGMENTS_MAX + 4] = {NULL};
     char key_count[12], of[12], numbers[SEGMENTS_MAX][24];
     const redisReply *reply;
-    int used = key_words(key, keys, count, key_count, words);
+    int used = stock_segments_words(key, keys, count, key_count, words);
     snprintf(of, sizeof of, "%d", segments);
     words[used++] = of;
     for (size_t i = 0; i < count; i++) {
