@@ -92,4 +92,9 @@ MUTANTS = [
     ("a call for several locks that fails does not release the first", [
         ("lock/acquire_many.c", "    for (size_t i = m->held; i-- > 0;) {\n        struct wanted_lock",
          "    for (size_t i = m->held; i-- > 1;) {\n        struct wanted_lock")], "owner_lua"),
+    ("the locks of one call get each other's modes", [
+        ("lock/acquire_many.c", ".mode = modes != NULL ? modes[i] : m->want.mode};",
+         ".mode = modes != NULL ? modes[m->count - 1 - i] : m->want.mode};")], "read_write"),
+    ("all locks of one call get the mode of the first", [
+        ("lock/acquire_many.c", "want->mode = next->mode;", "want->mode = m->wanted[0].mode;")], "read_write"),
 ]

@@ -447,6 +447,13 @@ static void check_pairs(struct world *world, const struct plan *plan)
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
+/* The mode that was asked for, of the lock that is missing if there were several. */
+static enum dlock_mode asked_mode(const struct call *call)
+{
+    const bool misses = is_many(call) && call->missing < call->part_count;
+    return misses ? call->parts[call->missing]->mode : call->mode;
+}
+
 static bool may_answer(const struct plan *plan, const struct call *call)
 {
     switch (call->status) {
@@ -466,7 +473,7 @@ static bool may_answer(const struct plan *plan, const struct call *call)
     case DLOCK_CANCELLED:
         return acquires(call) && call->cancelled_ns != 0;
     case DLOCK_UPGRADE:
-        return acquires(call) && plan->rung->shared && call->mode == DLOCK_EXCLUSIVE;
+        return acquires(call) && plan->rung->shared && asked_mode(call) == DLOCK_EXCLUSIVE;
     case DLOCK_UNSUPPORTED:
         return plan->rung->flawed;
     default:

@@ -119,13 +119,23 @@ void check_many(struct world *world, const struct plan *plan)
     }
 }
 
+static bool has_both_modes(const struct call *call)
+{
+    size_t shared = 0;
+    for (size_t i = 0; i < call->part_count; i++)
+        shared += call->parts[i]->mode == DLOCK_SHARED;
+    return shared > 0 && shared < call->part_count;
+}
+
 struct many_count check_count_many(const struct world *world)
 {
-    struct many_count count = {0, 0};
+    struct many_count count = {0, 0, 0};
     for (size_t i = 0; i < check_call_count(world); i++) {
         const struct call *call = &world->calls[i];
         count.calls += is_many(call);
-        count.acquired += is_many(call) && call->end_ns != 0 && call->status == DLOCK_OK;
+        const bool acquired = is_many(call) && call->end_ns != 0 && call->status == DLOCK_OK;
+        count.acquired += acquired;
+        count.both_modes += acquired && has_both_modes(call);
     }
     return count;
 }

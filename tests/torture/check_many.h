@@ -15,6 +15,7 @@ bool many_may_leave(const struct plan *plan, const struct call *part);
 /* How many calls for several locks there were, and how many of them got all. */
 struct many_count {
     size_t calls, acquired;
+    size_t both_modes; /* of those that got all: some locks shared, and others not */
 };
 struct many_count check_count_many(const struct world *world);
 void check_many(struct world *world, const struct plan *plan);

@@ -138,6 +138,7 @@ static void job_end(struct job *job, bool quiet)
     totals.calls += result->calls;
     totals.many.calls += result->many.calls;
     totals.many.acquired += result->many.acquired;
+    totals.many.both_modes += result->many.both_modes;
     totals.with_many += result->many.calls > 0 && !job->plan.calm;
     totals.calm_with_many += result->many.calls > 0 && job->plan.calm;
     totals.servers_lost += lost_a_server(job);
@@ -330,6 +331,8 @@ static void tell_totals(void)
     printf(
         "calls for several locks: %zu, of them %zu got all, in %ld histories and %ld calm ones\n",
         totals.many.calls, totals.many.acquired, totals.with_many, totals.calm_with_many);
+    if (totals.many.both_modes > 0)
+        printf("some locks shared and others not: %zu that got all\n", totals.many.both_modes);
     printf("%ld histories and %ld calm ones in %lld s, %zu calls, %ld failed\n", totals.histories,
            totals.calm, (long long)((boot_ns() - began_ns) / 1000000000), totals.calls,
            totals.failed);

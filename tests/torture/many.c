@@ -8,7 +8,8 @@
 
 #include <stdlib.h>
 
-/* Records the call and its parts. A call has one lock now and then, otherwise two or more. */
+/* Records the call and its parts. A call has one lock now and then, otherwise two or more. On rungs
+ * with two modes each lock may have a mode of its own. */
 static void many_begin(struct thread *thread, const struct member *other, enum what what,
                        const struct how *how, struct many *many)
 {
@@ -25,15 +26,28 @@ static void many_begin(struct thread *thread, const struct member *other, enum w
     *many = (struct many){.call = acquire_begin(thread, &self->main, what, &whole), .count = 1};
     if (locks > 1 && !chance(random, 10))
         many->count = 2 + random_below(random, (uint64_t)locks - 1);
+    many->own_modes = self->plan->shared > 0 && chance(random, 70);
     for (size_t i = 0; i < many->count; i++) {
         const struct member *member = other != NULL && i % 2 == 0 ? other : &self->main;
         struct how one = *how;
         one.lock = numbers[i];
+        if (many->own_modes)
+            one.mode = chance(random, self->plan->shared) ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+        many->modes[i] = one.mode;
         many->locks[i] = member->locks[one.lock];
         many->call->parts[i] = acquire_begin(thread, member, WHAT_PART, &one);
         many->call->parts[i]->of = many->call;
     }
     many->call->part_count = many->count;
+}
+
+/* If each lock has its mode, the one of the call must not matter. */
+static struct dlock_want many_want(const struct self *self, const struct many *many,
+                                   dlock_batch *reads, dlock_cancel *cancel)
+{
+    struct dlock_want want = acquire_want(self, many->call, reads, cancel);
+    want.modes = many->own_modes ? many->modes : NULL;
+    return want;
 }
 
 static int64_t least_ms(const struct many *many)
@@ -81,7 +95,7 @@ bool many_acquire(struct thread *thread, const struct member *other, const struc
     many_begin(thread, other, WHAT_MANY, how, many);
     dlock_batch *reads = reads_new(how->rides);
     dlock_cancel *cancel = how->cancels ? cancel_offer(self, many->call) : NULL;
-    struct dlock_want want = acquire_want(self, many->call, reads, cancel);
+    struct dlock_want want = many_want(self, many, reads, cancel);
     if (how->wait_ms < 0)
         atomic_fetch_sub(&self->shared->busy, 1);
     dlock_status status =
@@ -142,7 +156,7 @@ void many_start(struct thread *thread, const struct how *how, bool keep)
     started->keep = keep;
     started->rides = how->rides;
     started->starts = chance(&thread->random, self->plan->releases_started);
-    struct dlock_want want = acquire_want(self, many->call, started->reads, started->cancel);
+    struct dlock_want want = many_want(self, many, started->reads, started->cancel);
     size_t missing;
     atomic_fetch_add(&self->started, 1);
     dlock_status status = dlock_acquire_many_start(many->locks, many->count, &want, many->holds,

@@ -13,6 +13,8 @@ struct many {
     size_t count;
     dlock *locks[LOCKS_MAX];
     dlock_hold *holds[LOCKS_MAX];
+    enum dlock_mode modes[LOCKS_MAX];
+    bool own_modes; /* the library is told the modes */
 };
 
 /* Asks for some locks of the process's main client, and of another one, or NULL. how->lock does not
