@@ -68,7 +68,7 @@ static bool may_have(const struct plan *plan, const struct call *other, const st
     if (other->lock != call->lock || first == call || first->begin_ns >= call->end_ns ||
         (!acquires && other->what != WHAT_RELEASE))
         return false;
-    if (other->end_ns == 0 || other->thread == CHILDS_THREAD ||
+    if (other->end_ns == 0 || other->thread == CHILDS_THREAD || other->status == DLOCK_UNKNOWN ||
         strstr(other->error, "in the background") != NULL)
         return true;
     bool failed =
