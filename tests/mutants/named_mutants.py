@@ -1102,7 +1102,7 @@ OF_ADMISSION = [
      "    wish->setting = *now;\n",
      "    wish->setting = *now;\n    wish->setting.admission = (struct admission){.kind = ADMISSION_OFF};\n",
      "service_admit", "test_a_switch"),
-    ("a stock newly set does not fill the bucket", SET_STOCK_LUA, "if redis.call('EXISTS', KEYS[3]) == 1 then", "if false then",
+    ("a stock newly set does not fill the bucket", SET_STOCK_LUA, "if has_bucket then", "if false then",
      "service_admit", "test_a_stock_newly_set_fills_the_bucket"),
     ("the stock that was set is not kept", SET_STOCK_LUA, "redis.call('SET', KEYS[2], ARGV[1])\n", "",
      "service_admit", "test_a_stock_newly_set_fills_the_bucket"),
