@@ -9,6 +9,7 @@
  */
 #include "calls.h"
 #include "child.h"
+#include "client.h"
 #include "far.h"
 #include "must.h"
 #include "proxy.h"
@@ -19,10 +20,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A third of its time to live has ended. */
-static void until_due(const dlock_hold *hold)
+#define LASTING_MS 3600000 /* a third of it is longer than any test waits */
+
+/* As if a third of their times to live had ended. The timekeeper is stopped. */
+static void are_due(dlock_hold *const *holds, size_t count)
 {
-    eventually(dlock_remaining_ms(hold) < TTL_MS * 6 / 10);
+    struct timekeeper *timekeeper = &holds[0]->lock->client->timekeeper;
+    pthread_mutex_lock(&timekeeper->mutex);
+    for (size_t i = 0; i < count; i++) {
+        must(holds[i]->turn.in == &timekeeper->waiting);
+        heap_put(&timekeeper->waiting, &holds[i]->turn, 1);
+    }
+    pthread_mutex_unlock(&timekeeper->mutex);
 }
 
 /* ---- Together -------------------------------------------------------------------------------- */
@@ -38,18 +47,20 @@ static void all_that_is_due_goes_in_one_write(void **state)
     char name[32];
     stage_set_patient(&stage);
     dlock *ready = lock_of(stage.client, "watchdog", "ready"); /* the script is known by now */
-    dlock_hold *first = acquired_for(ready, 0, 900);
+    stop_timekeeper(&stage);
+    dlock_hold *first = acquired_for(ready, 0, LASTING_MS);
+    are_due(&first, 1);
+    let_timekeeper_go(&stage);
     eventually(record_told(stage.events, "RENEWED", first) > 0);
     dlock_release(first, NULL);
     stop_timekeeper(&stage);
     for (int i = 0; i < COUNT; i++) {
         snprintf(name, sizeof name, "lock:{%02d}", i);
         locks[i] = lock_of(stage.client, "watchdog", name);
-        int64_t ttl_ms = i == 0 ? TTL_MS : dlock_remaining_ms(holds[i - 1]) - 20;
+        int64_t ttl_ms = i == 0 ? LASTING_MS : dlock_remaining_ms(holds[i - 1]) - 20;
         holds[i] = acquired_for(locks[i], 0, ttl_ms); /* the last to come ends first */
     }
-    for (int i = 0; i < COUNT; i++)
-        until_due(holds[i]);
+    are_due(holds, COUNT);
     size_t requests = proxy_requests(stage.proxy, "");
     record_clear(stage.trace);
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{00}", NULL, 0);
@@ -84,12 +95,11 @@ static void each_answer_is_for_its_own_hold(void **state)
     stop_timekeeper(&stage);
     for (int i = 0; i < 3; i++) {
         locks[i] = lock_of(stage.client, "watchdog", names[i]);
-        holds[i] = acquired_for(locks[i], 0, TTL_MS);
+        holds[i] = acquired_for(locks[i], 0, LASTING_MS);
     }
     server_integer(server, "DEL lock:{a}");
     server_text(server, "SET lock:{b} x");
-    for (int i = 0; i < 3; i++)
-        until_due(holds[i]);
+    are_due(holds, 3);
     let_timekeeper_go(&stage);
     eventually(record_told(stage.events, "LOST", holds[0]) == 1);
     eventually(record_told(stage.events, "RENEWAL_FAILED", holds[1]) >= 1);
@@ -163,10 +173,9 @@ static void each_script_is_sent_once(void **state)
         char name[32];
         snprintf(name, sizeof name, "lock:{%02d}", i);
         locks[i] = lock_of(stage.client, rungs[i / EACH], name);
-        holds[i] = acquired_for(locks[i], 0, TTL_MS);
+        holds[i] = acquired_for(locks[i], 0, LASTING_MS);
     }
-    for (int i = 0; i < COUNT; i++)
-        until_due(holds[i]);
+    are_due(holds, COUNT);
     server_text(server, "SCRIPT FLUSH");
     record_clear(stage.trace);
     uint64_t loaded = stats_of(stage.client).scripts_loaded;
@@ -177,8 +186,7 @@ static void each_script_is_sent_once(void **state)
     assert_int_equal(record_count(stage.trace, "NOSCRIPT"), 0);
 
     stop_timekeeper(&stage);
-    for (int i = 0; i < COUNT; i++)
-        until_due(holds[i]);
+    are_due(holds, COUNT);
     server_text(server, "SCRIPT FLUSH");
     let_timekeeper_go(&stage);
     for (int i = 0; i < COUNT; i++)
@@ -235,9 +243,9 @@ static void a_release_waits_for_no_answer(void **state)
     dlock *locks[] = {lock_of(stage.client, "watchdog", "lock:{a}"),
                       lock_of(stage.client, "watchdog", "lock:{b}")};
     stop_timekeeper(&stage);
-    dlock_hold *holds[] = {acquired(locks[0]), acquired(locks[1])};
-    until_due(holds[0]);
-    until_due(holds[1]);
+    dlock_hold *holds[] = {acquired_for(locks[0], 0, LASTING_MS),
+                           acquired_for(locks[1], 0, LASTING_MS)};
+    are_due(holds, 2);
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{b}", NULL, 0);
     let_timekeeper_go(&stage);
     eventually(proxy_done(stage.proxy));
@@ -267,17 +275,19 @@ static void a_shared_key_is_renewed_once(void **state)
     for (size_t i = 0; i < sizeof sharing / sizeof sharing[0]; i++) {
         struct stage stage;
         dlock_hold *holds[3];
+        int64_t ends_ns[3];
         stage_set_patient(&stage);
         stop_timekeeper(&stage);
         dlock *lock = lock_of(stage.client, sharing[i], "lock:{a}");
         for (int j = 0; j < 3; j++)
-            holds[j] = acquired_for(lock, 7, TTL_MS);
-        for (int j = 0; j < 3; j++)
-            until_due(holds[j]);
+            holds[j] = acquired_for(lock, 7, LASTING_MS);
+        are_due(holds, 3);
         record_clear(stage.trace);
+        for (int j = 0; j < 3; j++)
+            ends_ns[j] = holds[j]->valid_until_ns;
         let_timekeeper_go(&stage);
         for (int j = 0; j < 3; j++)
-            eventually(dlock_remaining_ms(holds[j]) > TTL_MS * 7 / 10);
+            eventually(holds[j]->valid_until_ns > ends_ns[j]);
         assert_int_equal(stats_of(stage.client).renewals, 1);
         for (int j = 3; j-- > 0;)
             assert_status(dlock_release(holds[j], NULL), OK);
@@ -298,9 +308,8 @@ static void a_release_leaves_the_others_renewed(void **state)
         stop_timekeeper(&stage);
         dlock *lock = lock_of(stage.client, sharing[i / 2], "lock:{a}");
         for (int j = 0; j < 2; j++)
-            holds[j] = acquired_for(lock, 7, TTL_MS);
-        for (int j = 0; j < 2; j++)
-            until_due(holds[j]);
+            holds[j] = acquired_for(lock, 7, LASTING_MS);
+        are_due(holds, 2);
         proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
         let_timekeeper_go(&stage);
         eventually(proxy_done(stage.proxy));
