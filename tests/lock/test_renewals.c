@@ -212,10 +212,16 @@ static void a_loss_is_told_of_meanwhile(void **state)
     stage_set_patient(&stage);
     dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
     dlock *short_lock = lock_of(stage.client, "owner_lua", "lock:{b}");
-    dlock_hold *hold = acquired(lock);
+    stop_timekeeper(&stage);
+    dlock_hold *hold = acquired_for(lock, 0, LASTING_MS);
+    are_due(&hold, 1);
+    let_timekeeper_go(&stage);
     eventually(record_told(stage.events, "RENEWED", hold) == 1);
     uint64_t connects = stats_of(stage.client).connects;
+    stop_timekeeper(&stage);
+    are_due(&hold, 1);
     proxy_plan(stage.proxy, PROXY_HOLD_REPLY, "lock:{a}", NULL, 0);
+    let_timekeeper_go(&stage);
     eventually(proxy_done(stage.proxy));
     for (int i = 0; i < 3; i++) {
         dlock_hold *lost = acquired_for(short_lock, 0, 100);
@@ -326,32 +332,45 @@ static void a_release_leaves_the_others_renewed(void **state)
 }
 
 /* A nested hold ends long before the outer one, whose renewal is for both: on a connection that is
- * silent it leaves the nested one time for another try. */
-static void a_short_nested_hold_has_time_for_another_try(void **state)
+ * silent it leaves the nested one time for another try. meanwhile: the nested one comes when that
+ * renewal is under way. False: the machine has stalled for longer than there was time. */
+static bool has_time_for_another_try(bool meanwhile)
 {
     enum { OUTER_MS = 3 * TTL_MS / 2, INNER_MS = OUTER_MS * 3 / 10 };
+    struct stage stage;
+    dlock_hold *inner = NULL;
+    stage_set_patient(&stage);
+    dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
+    stalled_ms();
+    dlock_hold *outer = acquired_for(lock, 7, OUTER_MS);
+    eventually(dlock_remaining_ms(outer) < OUTER_MS * 7 / 10);
+    if (!meanwhile)
+        inner = acquired_for(lock, 7, INNER_MS);
+    proxy_plan(stage.proxy, PROXY_MUTE, "lock:{a}", NULL, 0);
+    eventually(proxy_done(stage.proxy));
+    if (meanwhile)
+        inner = acquired_for(lock, 7, INNER_MS);
+    eventually(record_count(stage.events, "RENEWED") > 0 ||
+               record_told(stage.events, "LOST", inner) > 0);
+    bool had_time = record_count(stage.events, "LOST #") == 0 &&
+                    record_count(stage.events, "RENEWAL_FAILED") == 1;
+    assert_true(had_time || stalled_ms() > INNER_MS / 5);
+    dlock_status statuses[] = {dlock_release(inner, NULL), dlock_release(outer, NULL)};
+    for (int i = 0; had_time && i < 2; i++)
+        assert_status(statuses[i], OK);
+    dlock_close(lock);
+    stage_clear(&stage);
+    return had_time;
+}
+
+static void a_short_nested_hold_has_time_for_another_try(void **state)
+{
     (void)state;
     for (int meanwhile = 0; meanwhile < 2; meanwhile++) {
-        struct stage stage;
-        dlock_hold *inner = NULL;
-        stage_set_patient(&stage);
-        dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
-        dlock_hold *outer = acquired_for(lock, 7, OUTER_MS);
-        eventually(dlock_remaining_ms(outer) < OUTER_MS * 7 / 10);
-        if (meanwhile == 0)
-            inner = acquired_for(lock, 7, INNER_MS);
-        proxy_plan(stage.proxy, PROXY_MUTE, "lock:{a}", NULL, 0);
-        eventually(proxy_done(stage.proxy));
-        if (meanwhile == 1) /* its renewal is under way */
-            inner = acquired_for(lock, 7, INNER_MS);
-        eventually(record_count(stage.events, "RENEWED") > 0 ||
-                   record_told(stage.events, "LOST", inner) > 0);
-        assert_int_equal(record_count(stage.events, "LOST #"), 0);
-        assert_int_equal(record_count(stage.events, "RENEWAL_FAILED"), 1);
-        assert_status(dlock_release(inner, NULL), OK);
-        assert_status(dlock_release(outer, NULL), OK);
-        dlock_close(lock);
-        stage_clear(&stage);
+        bool had_time = has_time_for_another_try(meanwhile);
+        for (int try = 1; try < 5 && !had_time; try++)
+            had_time = has_time_for_another_try(meanwhile);
+        assert_true(had_time);
     }
 }
 
