@@ -379,8 +379,7 @@ static bool renewals_keep_its_owner(void)
 static void while_renewals_keep_its_owner(void **state)
 {
     (void)state;
-    while (!renewals_keep_its_owner())
-        continue;
+    eventually(renewals_keep_its_owner());
 }
 
 int main(void)

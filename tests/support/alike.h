@@ -202,8 +202,7 @@ static inline bool kept_until_its_holder_dies(void)
 static inline void its_holder_dies(void **state)
 {
     (void)state;
-    while (!kept_until_its_holder_dies())
-        continue;
+    eventually(kept_until_its_holder_dies());
 }
 
 /* The process sleeps until another has the lock, and is told when it wakes. */
@@ -229,7 +228,7 @@ static inline void its_holder_is_frozen(void **state)
  * stalled for longer than that lives by itself. */
 static inline bool is_given_time(void)
 {
-    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 2000});
     dlock *lock = lock_at(client);
     stalled_ms();
     dlock_hold *hold = acquired(lock);
@@ -246,8 +245,7 @@ static inline bool is_given_time(void)
 static inline void holds_are_given_time(void **state)
 {
     (void)state;
-    while (!is_given_time())
-        continue;
+    eventually(is_given_time());
 }
 
 static inline dlock_hold *identified(dlock *lock, char identity[96])
