@@ -120,7 +120,7 @@ static void an_outer_hold_ends_first(void **state)
     (void)state;
     struct dlock_want brief = {.size = sizeof brief, .owner_id = 7, .hold_max_ms = 300};
     dlock_hold *outer, *none;
-    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 1000});
+    dlock_client *client = client_here((struct dlock_options){.ttl_ms = 2000});
     dlock *lock = lock_at(client);
     assert_status(dlock_acquire(lock, &brief, &outer), OK);
     dlock_hold *inner = acquired_by(lock, 7);

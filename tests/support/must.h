@@ -36,6 +36,9 @@ _Noreturn void broken(const char *file, int line, const char *what);
 
 int64_t clock_ms(void);
 void short_pause(void);
+/* The longest time that this thread has spent outside its short pauses, or in one, since the call
+ * before: so long the machine may have stalled. What only a stall explains is tried anew. */
+int64_t stalled_ms(void);
 /* Sleeps for at least that time, if no event says that it is over. */
 void long_pause(int64_t ms);
 

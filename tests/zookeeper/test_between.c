@@ -759,7 +759,7 @@ static void its_watches_are_too_many(void **state)
     struct zookeeper *small = zookeeper_start_with("-Djute.maxbuffer=2048");
     struct proxy *link = proxy_to(small);
     dlock_client *client =
-        client_behind(link, (struct dlock_options){.ttl_ms = 1000, .contenders = WAITERS});
+        client_behind(link, (struct dlock_options){.ttl_ms = 3000, .contenders = WAITERS});
     dlock_client *other = client_at(zookeeper_url(small), (struct dlock_options){0});
     dlock *lock = lock_at(client), *others = lock_at(other);
     dlock_hold *hold = acquired(others);
