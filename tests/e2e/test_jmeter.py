@@ -78,13 +78,17 @@ def test_a_soak_is_watched(place):
 def test_it_switches_the_lock_when_told_and_keeps_it_when_not(shop):
     assert shop.jmeter("smoke", "--lock", "owner_lua", "--write", "atomic").code == 0
     assert (latest(shop)["rung"], latest(shop)["write"]) == ("owner_lua", "atomic")
-    assert shop.jmeter("smoke").code == 0
-    assert (latest(shop)["rung"], latest(shop)["write"]) == ("owner_lua", "atomic")
-    for words in (["--lock", "fenced"], [], ["--write", "fenced"]):
-        assert shop.jmeter("smoke", *words).code == 0
-        assert (latest(shop)["rung"], latest(shop)["write"]) == ("fair", "fenced")
-    assert shop.jmeter("smoke", "--lock", "watchdog").code == 0  # as inventoryd --lock watchdog
-    assert (latest(shop)["rung"], latest(shop)["write"]) == ("watchdog", "decr")
+    for words, rung, write in (
+            ([], "owner_lua", "atomic"), (["--lock", "fenced"], "fair", "fenced"), ([], "fair", "fenced"),
+            (["--write", "fenced"], "fair", "fenced"),
+            (["--lock", "watchdog"], "watchdog", "decr")):  # as inventoryd --lock watchdog
+        told_to_jmeter(shop, "smoke", *words)
+        assert [(lock["rung"], lock["write"]) for lock in locks(shop)] == 2 * [(rung, write)], words
+
+
+def locks(place):
+    """What each instance says of its lock."""
+    return [json.loads(place.get("/lock", place.ports.instance(number) + 1)) for number in range(2)]
 
 
 def test_a_stock_is_laid_over_segments_and_back(shop):
@@ -99,7 +103,8 @@ def test_a_stock_is_laid_over_segments_and_back(shop):
         assert len(locks) == 4 if segments == "4" else locks == {"type": "none", "pttl_ms": -2}
     load = shop.jmeter("smoke", "--segments", "naive:4")
     assert load.code == 0 and "expected UNDERSOLD or OK" in load.out, load
-    assert shop.jmeter("smoke", "--segments", "1").code == 0
+    told_to_jmeter(shop, "smoke", "--segments", "1")
+    assert [lock["segments"] for lock in locks(shop)] == ["1", "1"] and json.loads(shop.get("/inventory/phone"))["stock"] == 5
 
 
 def test_the_judges_no_is_the_exit_code(shop):
