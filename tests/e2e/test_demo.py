@@ -12,6 +12,7 @@ import pytest
 
 from needs import own
 from place import ROOT, SCRIPTS, Place, listens, wait_until
+from readme import shown, without_numbers
 from tools import path_without
 
 SMALL = ["--stock", "40", "--requests", "60"]
@@ -29,15 +30,17 @@ def folders(place):
     return sorted(folder for folder in place.runs.iterdir() if not folder.is_symlink())
 
 
-def test_it_tells_the_story_and_ends_what_it_started(place):
-    demo = place.demo(*SMALL)
+def test_it_tells_the_story_of_the_readme_and_ends_what_it_started(place):
+    """As the README shows it, but for the numbers."""
+    demo = place.demo()
     assert demo.code == 0, demo
     table = rows(demo.out)
-    assert [row[:3] for row in table] == [["local", "set", "60"], ["local", "decr", "60"],
-                                          ["watchdog", "set", "60"], ["watchdog", "decr", "60"]]
-    assert [row[3:6] for row in table[2:]] == [["40", "0", "0"], ["40", "0", "0"]]
+    assert [row[:3] for row in table] == [["local", "set", "1500"], ["local", "decr", "1500"],
+                                          ["watchdog", "set", "1500"], ["watchdog", "decr", "1500"]]
+    assert [row[3:6] for row in table[2:]] == [["1000", "0", "0"], ["1000", "0", "0"]]
     assert int(table[0][5]) > 0, "a local lock and SET oversell"
     assert "\n4 of 4 rows did what the ladder says.\n" in demo.out
+    assert without_numbers(demo.out.replace(str(place.runs), "runs")) == without_numbers(shown("README.md")), demo
     assert "row 3 of 4: watchdog, set" in demo.err
     kept = folders(place)
     assert len(kept) == 4
@@ -94,9 +97,9 @@ def test_its_records_say_what_was_asked_for_and_what_was_there(place):
 
 
 def test_a_name_that_means_a_rung_and_a_way_to_write(place):
-    demo = place.demo("--lock", "local,fenced", *SMALL)
+    demo = place.demo("--lock", "fenced", *SMALL)
     assert demo.code == 0, demo
-    assert [row[:2] for row in rows(demo.out)] == [["local", "set"], ["local", "decr"], ["fair", "fenced"]]
+    assert [row[:2] for row in rows(demo.out)] == [["fair", "fenced"]]
     run = json.loads((folders(place)[-1] / "run.json").read_text())
     assert (run["rung"], run["write"]) == ("fair", "fenced")
     verdict = json.loads((folders(place)[-1] / "verdict.json").read_text())
@@ -104,18 +107,35 @@ def test_a_name_that_means_a_rung_and_a_way_to_write(place):
     place.check_nothing_is_left()
 
 
-def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
-    # A judge that always disagrees stands before the real one.
-    build = place.folder / "build"
-    (build / "audit").mkdir(parents=True)
+def acted(place, judge):
+    """The environment of a demo whose load and judge are the test's: of JMeter it has the rows that are counted, and the
+    judge is these lines of sh, called with the run's folder as $1."""
+    tools, build = place.folder / "tools", place.folder / "build"
+    for folder in (tools, build / "audit"):
+        folder.mkdir(parents=True)
     (build / "service").symlink_to(pathlib.Path(os.environ["LADDER_BUILD"]) / "service")
-    judge = build / "audit" / "ladder-audit"
-    judge.write_text(f'#!/bin/sh\n"{os.environ["LADDER_BUILD"]}/audit/ladder-audit" "$@"\n'
-                     'case $1 in --*) exit 0 ;; *) exit ${JUDGE_SAYS} ;; esac\n')
-    judge.chmod(0o755)
+    for program, lines in (
+            (tools / "java", 'while [ "$1" != --nongui ]; do [ $# -gt 0 ] || { echo 5.6.3; exit; }; shift; done\n'
+             'while [ "$1" != --logfile ]; do shift; done\n'
+             'for i in $(seq 60); do echo "1,1,POST sale,200"; done >"$2"\n'),
+            (build / "audit" / "ladder-audit", f"case $1 in --*) exit 0 ;; esac\n{judge}\n")):
+        program.write_text(f"#!/bin/sh\n{lines}")
+        program.chmod(0o755)
+    return {"LADDER_BUILD": build, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+
+def test_names_of_both_kinds_side_by_side(place):
+    demo = place.demo("--lock", "local,fenced", *SMALL, **acted(place, "exit 0"))
+    assert demo.code == 0, demo
+    assert [words.split(" (")[0] for words in demo.err.splitlines() if words.startswith("row ")] == [
+        "row 1 of 3: local, set", "row 2 of 3: local, decr", "row 3 of 3: fair, fenced"]
+    place.check_nothing_is_left()
+
+
+def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
+    environment = acted(place, """echo '{"result": "ok"}' >"$1/verdict.json"; exit $JUDGE_SAYS""")
     for code in (1, 2):
-        demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, LADDER_BUILD=build,
-                          JUDGE_SAYS=code)
+        demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, **environment, JUDGE_SAYS=code)
         assert demo.code == code, demo
         assert "0 of 1 rows did what the ladder says." in demo.out
         place.check_nothing_is_left()
@@ -123,21 +143,11 @@ def test_a_row_that_does_not_do_what_the_ladder_says_is_the_exit_code(place):
 
 @pytest.mark.parametrize("spoiled, code", [(1, 0), (9, 2)])
 def test_a_row_that_was_spoiled_is_fired_again_three_times_at_most(place, spoiled, code):
-    # So many times the judge's word is taken for another.
-    build = place.folder / "build"
-    (build / "audit").mkdir(parents=True)
-    (build / "service").symlink_to(pathlib.Path(os.environ["LADDER_BUILD"]) / "service")
-    judge = build / "audit" / "ladder-audit"
-    judge.write_text(f"""#!/bin/sh
-"{os.environ["LADDER_BUILD"]}/audit/ladder-audit" "$@" || exit
-case $1 in --*) exit 0 ;; esac
+    demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, **acted(place, f"""
 echo judged >>{place.folder}/judged
-[ "$(wc -l <{place.folder}/judged)" -gt {spoiled} ] && exit 0
-sed -i -E 's/"result":(\\s*)"ok"/"result":\\1"inconclusive"/' "$1/verdict.json"
-exit 2
-""")
-    judge.chmod(0o755)
-    demo = place.demo("--lock", "watchdog", "--write", "decr", *SMALL, LADDER_BUILD=build)
+[ "$(wc -l <{place.folder}/judged)" -gt {spoiled} ] && echo '{{"result": "ok"}}' >"$1/verdict.json" && exit 0
+echo '{{"result": "inconclusive"}}' >"$1/verdict.json"
+exit 2"""))
     assert demo.code == code, demo
     tries = min(spoiled + 1, 3)
     assert len(folders(place)) == tries
