@@ -87,7 +87,7 @@ def verdicts(tmp_path_factory):
     for number in EXERCISES:
         begin(clone, number)
     for step in (["cmake", "--preset", "dev"],
-                 ["cmake", "--build", "--preset", "dev", "--parallel", "--target", "inventoryd", "ladder-audit", "oracle"]):
+                 ["cmake", "--build", "--preset", "dev", "--parallel", "2", "--target", "inventoryd", "ladder-audit", "oracle"]):
         done = sh(clone, *step)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     asked = [(number, what) for number in EXERCISES for what in ("answer", "wrong")]
