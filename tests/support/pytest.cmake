@@ -6,7 +6,7 @@
 function(pytest_files prefix)
   cmake_parse_arguments(PARSE_ARGV 1 its KEEP "TIMEOUT;PROCESSORS" "LABELS;ENVIRONMENT;EXCEPT")
   if(NOT its_PROCESSORS)
-    set(its_PROCESSORS 2)
+    set(its_PROCESSORS 4)
   endif()
   file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/test_*.py)
   list(TRANSFORM its_EXCEPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)

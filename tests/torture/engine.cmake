@@ -13,10 +13,10 @@ function(torture_engine name)
     test_support dlock_objects ladder_flags)
   target_link_options(torture_${name} PRIVATE LINKER:--wrap=pthread_mutex_unlock)
   add_test(NAME torture_${name} COMMAND torture_${name})
-  set_tests_properties(torture_${name} PROPERTIES TIMEOUT 300 PROCESSORS 4 COST 1000)
+  set_tests_properties(torture_${name} PROPERTIES TIMEOUT 300 PROCESSORS 6 COST 1000)
   # The leader of an ensemble is killed; scripts/torture --rung NAME plays more.
   add_test(NAME torture_${name}_ensemble COMMAND /usr/bin/python3 -B ${torture_folder}/ensembles.py
     --rung ${name} --program $<TARGET_FILE:torture_${name}> --always --seed 4 --histories 2 --jobs 2
     --folder ${CMAKE_CURRENT_BINARY_DIR}/runs)
-  set_tests_properties(torture_${name}_ensemble PROPERTIES TIMEOUT 300 PROCESSORS 4 COST 1000 LABELS e2e)
+  set_tests_properties(torture_${name}_ensemble PROPERTIES TIMEOUT 300 PROCESSORS 6 COST 1000 LABELS e2e)
 endfunction()
