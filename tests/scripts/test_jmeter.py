@@ -113,8 +113,14 @@ def in_nginx_log(shop, rows):
     return [seen[row["request"]] for row in rows]
 
 
-def test_smoke_and_every_column(shop, tmp_path):
-    run = Run(tmp_path, shop, "smoke")
+@pytest.fixture(scope="module")
+def smoke(shop, tmp_path_factory):
+    """One run for all who only look at what it left."""
+    return Run(tmp_path_factory.mktemp("smoke"), shop, "smoke")
+
+
+def test_smoke_and_every_column(shop, smoke):
+    run = smoke
     assert run.codes() == {"200": 5, "409": 5}
     assert not run.complaints()
     buys = run.of("POST sale")
@@ -130,10 +136,10 @@ def test_smoke_and_every_column(shop, tmp_path):
             "POST", "/inventory/phone/sale", row["responseCode"])
     assert [row["left"] for row in run.of("GET stock")] == ["0"]
     # JMeter's own dashboard holds the same numbers.
-    totals = json.loads((tmp_path / "dashboard" / "statistics.json").read_text())
+    totals = json.loads((run.folder / "dashboard" / "statistics.json").read_text())
     assert totals["POST sale"]["sampleCount"] == 10
     assert totals["POST sale"]["errorCount"] == 0
-    assert (tmp_path / "dashboard" / "index.html").exists()
+    assert (run.folder / "dashboard" / "index.html").exists()
 
 
 def test_the_article_1500_come_at_once(shop, tmp_path):
@@ -235,10 +241,9 @@ def test_every_sale_again_with_the_fence(shop, tmp_path):
     assert (verdict["requests"], verdict["sold"], verdict["replayed"]) == (10, 5, 5)
 
 
-def test_without_the_property_no_sale_has_a_key(shop, tmp_path):
-    run = Run(tmp_path, shop, "smoke")
-    assert {(row["key"], row["replayed"]) for row in run.of("POST sale")} == {("", "")}
-    assert len(run.of("POST sale")) == 10 and not run.of("POST sale again")
+def test_without_the_property_no_sale_has_a_key(smoke):
+    assert {(row["key"], row["replayed"]) for row in smoke.of("POST sale")} == {("", "")}
+    assert len(smoke.of("POST sale")) == 10 and not smoke.of("POST sale again")
 
 
 def test_keys_need_a_way_to_write_that_keeps_them(shop, tmp_path):
@@ -419,15 +424,15 @@ def test_operators_without_the_token_cannot_stock_up(shop, tmp_path):
     assert done.returncode == 2 and f"--token-file: {wrong.token_file} cannot be read" in done.stderr
 
 
-def test_the_token_is_in_no_record(shop, tmp_path):
-    assert Run(tmp_path, shop, "smoke").codes()
-    told = [file for file in tmp_path.rglob("*") if file.is_file() and b"0123456789abcdef" in file.read_bytes()]
+def test_the_token_is_in_no_record(smoke):
+    assert smoke.codes()
+    told = [file for file in smoke.folder.rglob("*") if file.is_file() and b"0123456789abcdef" in file.read_bytes()]
     assert not told
 
 
-def test_results_of_an_earlier_run_never_pass_for_this_one(shop, tmp_path):
-    assert Run(tmp_path, shop, "smoke").codes()
-    done = Run(tmp_path, Nowhere(free_port()), "smoke").done
+def test_results_of_an_earlier_run_never_pass_for_this_one(smoke, tmp_path):
+    assert smoke.codes()
+    done = Run(shutil.copytree(smoke.folder, tmp_path / "again"), Nowhere(free_port()), "smoke").done
     assert done.returncode == 1
     assert "sent no sale" in done.stderr
 
