@@ -11,7 +11,7 @@ import threading
 import time
 
 PATIENCE_S = 15  # how long a cause may take to come about; never how long it should take
-PAUSE_MAX_S = 0.01  # between two looks
+PAUSE_MAX_S = 0.025  # between two looks
 
 
 class Inconclusive(AssertionError):

@@ -106,17 +106,12 @@ def test_a_stock_is_laid_over_segments_and_back(shop):
     assert shop.jmeter("smoke", "--segments", "1").code == 0
 
 
-def test_the_judges_no_is_the_exit_code(shop):
-    load = shop.jmeter("smoke", "--expect", "oversold,overlap")
-    assert load.code == 1, load
-    assert load.out.splitlines()[-1] == "expected OVERSOLD or OVERLAP, got OK"
-
-
-def test_a_file_of_ones_own_is_a_scenario(shop):
+def test_a_file_of_ones_own_is_a_scenario_and_the_judges_no_is_the_exit_code(shop):
     file = shop.folder / "tiny.properties"
     file.write_text("items=pen,ink\nstock=2\nthreads=6\nloops=1\n")
-    load = shop.jmeter(file)
-    assert load.code == 0, load
+    load = shop.jmeter(file, "--expect", "oversold,overlap")
+    assert load.code == 1, load
+    assert load.out.splitlines()[-1] == "expected OVERSOLD or OVERLAP, got OK"
     assert (latest(shop)["scenario"], latest(shop)["items"]) == ("tiny", {"pen": 2, "ink": 2})
 
 
