@@ -8,6 +8,7 @@
 #include "../lock/clock.h"
 #include "conflict.h"
 #include "json.h"
+#include "lock_meter.h"
 #include "log.h"
 #include "metrics.h"
 #include "readiness.h"
@@ -69,12 +70,13 @@ static struct request *admin_end_look(struct readiness *readiness)
 
 /* One check at a time. While a server hangs, more checks would occupy every thread of this pool,
  * and PUT /lock would wait for them. */
-bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request)
+bool admin_ready(struct service *service, void *worker, struct request *request)
 {
+    const struct sale_worker *asker = worker;
     char text[STOCK_ERROR_MAX];
     if (!admin_begin_look(&service->readiness, request))
         return false;
-    const char *why = readiness_fault(service, worker->stock, text);
+    const char *why = readiness_fault(service, asker->stock, text);
     struct request *next, *waiting = admin_end_look(&service->readiness);
     for (; waiting != NULL; waiting = next) {
         next = waiting->next;
@@ -97,23 +99,6 @@ void admin_version(struct service *service, struct request *request)
 void admin_config(struct service *service, struct request *request)
 {
     answer_object(request, config_json(&service->config));
-}
-
-/* Adds the counts of that client. */
-static void add_stats(struct dlock_stats *sum, const dlock_client *client)
-{
-    enum {
-        FIRST = offsetof(struct dlock_stats, acquired),
-        COUNTS = (sizeof(struct dlock_stats) - FIRST) / sizeof(uint64_t)
-    };
-    struct dlock_stats stats = {.size = sizeof stats};
-    uint64_t counts[COUNTS], more[COUNTS];
-    dlock_client_stats(client, &stats);
-    memcpy(counts, (const char *)sum + FIRST, sizeof counts);
-    memcpy(more, (const char *)&stats + FIRST, sizeof more);
-    for (size_t i = 0; i < COUNTS; i++)
-        counts[i] += more[i];
-    memcpy((char *)sum + FIRST, counts, sizeof counts);
 }
 
 void admin_metrics(struct service *service, struct request *request)
@@ -145,7 +130,7 @@ void admin_metrics(struct service *service, struct request *request)
     now.epochs_raised = seen.raised;
     now.history_lost = history_lost(service->env.history, &(bool){false});
     for (size_t i = 0; i < LOCK_ROLES; i++)
-        add_stats(&now.lock, service->locks[i].client);
+        lock_meter_add(&now.lock, service->locks[i].client);
     now.valid_ms = atomic_load(&service->locks[lock_servers_role(setting.rung)].valid_ms);
     now.lock_server_count = several->count;
     for (size_t i = 0; i < several->count; i++)
@@ -627,7 +612,7 @@ static void switch_lock(struct service *service, struct sale_worker *worker,
     }
 }
 
-bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
+bool admin_put_lock(struct service *service, void *worker, struct request *request)
 {
     struct wish wish;
     if (admin_take_wish(service, request, &wish))

@@ -4,7 +4,7 @@
  */
 #include "lock_servers.h"
 
-#include "metrics.h"
+#include "lock_meter.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -195,7 +195,7 @@ dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64
         snprintf(error, STOCK_ERROR_MAX, "%s", error_without(name));
     if (hold != NULL) {
         lock_servers_note(locks, hold);
-        metrics_check();
+        lock_meter_check();
         dlock_status released = dlock_release(hold, NULL);
         if (released != DLOCK_OK && released != DLOCK_LOST) { /* they are away since */
             status = released;

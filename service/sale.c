@@ -9,6 +9,7 @@
 #include "../lock/clock.h"
 #include "admission.h"
 #include "conflict.h"
+#include "lock_meter.h"
 #include "log.h"
 #include "metrics.h"
 #include "queue.h"
@@ -280,9 +281,9 @@ static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hol
     dlock_status released = sale->abandons ? dlock_abandon(hold) : dlock_release(hold, NULL);
     const char *status =
         sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
-    metrics_held(mono_ns() - sale->granted_ns);
+    lock_meter_held(mono_ns() - sale->granted_ns);
     if (released == DLOCK_OK && !sale->abandons)
-        metrics_release();
+        lock_meter_release();
     if (sale->purpose != SALE_RESTOCK)
         RECORD(worker->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
                status);
@@ -344,7 +345,7 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     }
     sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
-    metrics_acquired(sale->granted_ns - sale->acquire_ns);
+    lock_meter_acquired(sale->granted_ns - sale->acquire_ns);
     for (size_t i = span_count(sale); i-- > 0;) {
         span_turn(env, sale, i);
         lock_servers_note(env->locks[sale_locks(env)->role], sale->hold);

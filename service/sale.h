@@ -24,6 +24,8 @@
 
 #include <stdatomic.h>
 
+enum sale_purpose { SALE_SELL, SALE_RESTOCK, SALE_READ };
+
 #define KEY_MAX (ITEM_MAX + 32)
 #define SALE_KEY_MAX 64 /* the longest Idempotency-Key */
 #define RECORD_KEY_MAX (KEY_MAX + SALE_KEY_MAX + 8)

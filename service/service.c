@@ -10,6 +10,8 @@
 #include "log.h"
 #include "outage.h"
 #include "net.h"
+#include "shop_request.h"
+#include "shop_routes.h"
 #include "text.h"
 
 #include <errno.h>
@@ -86,7 +88,7 @@ static void run_request(void *arg, struct request *request)
 
 static void expire_request(void *arg, struct request *request)
 {
-    routes_expire(arg, request);
+    shop_routes_expire(arg, request);
     http_answer(request);
 }
 
@@ -389,6 +391,8 @@ static struct http *start_http(struct service *service, enum listener listener,
 {
     return http_start(&(struct http_options){
         .listener = listener,
+        .routes = &shop_routes,
+        .request_size = sizeof(struct shop_request),
         .fd = listening->fd,
         .threads = threads,
         .connections_max = (unsigned)connections_max,
@@ -397,8 +401,9 @@ static struct http *start_http(struct service *service, enum listener listener,
         .instance = service->config.instance,
         .log_requests = service->config.log_requests,
         .request_ms = service->config.request_ms,
+        .take_key = shop_routes_take_key,
         .service = service,
-        .serve = routes_serve});
+        .serve = shop_routes_serve});
 }
 
 static bool listen_now(struct service *service, const struct sockets *sockets,
@@ -409,7 +414,7 @@ static bool listen_now(struct service *service, const struct sockets *sockets,
     if (has_admin)
         service->admin = start_http(service, LISTENER_ADMIN, &sockets->admin, 1, ADMIN_CONNECTIONS);
     service->shop =
-        start_http(service, LISTENER_SHOP, &sockets->shop, SHOP_THREADS, config->connections);
+        start_http(service, LISTENER_PUBLIC, &sockets->shop, SHOP_THREADS, config->connections);
     if (service->shop == NULL || (has_admin && service->admin == NULL))
         return service_wrong(error, "libmicrohttpd could not start");
     if (has_admin)
