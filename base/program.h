@@ -6,11 +6,13 @@
 #define PROGRAM_H
 
 #include "problem.h"
+#include "settings.h"
 
 struct program {
     const char *name; /* "inventoryd" */
     const struct problem_row *problems;
     size_t problem_count;
+    struct settings settings;
 };
 extern const struct program program;
 

@@ -98,7 +98,7 @@ void admin_version(struct service *service, struct request *request)
 
 void admin_config(struct service *service, struct request *request)
 {
-    answer_object(request, config_json(&service->config));
+    answer_object(request, settings_json(&service->config));
 }
 
 void admin_metrics(struct service *service, struct request *request)
@@ -347,7 +347,7 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     if (strcmp(name, "segments") == 0)
         return take_segments(request, member, wish);
     if (strcmp(name, "run") == 0) {
-        wish->named_run = config_is_name(text, RUN_MAX);
+        wish->named_run = settings_is_name(text, RUN_MAX);
         if (!wish->named_run)
             answer_problem(request, PROBLEM_INVALID_VALUE,
                            "run must be 1 to %d letters, digits, . _ -, a letter or digit first",

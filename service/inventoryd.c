@@ -2,6 +2,8 @@
  *
  * What the base must know of the shop.
  */
+#include "config.h"
+#include "print_rungs.h"
 #include "problems.h"
 #include "program.h"
 
@@ -13,8 +15,18 @@ static const struct problem_row problems[] = {
 #undef BASE
 };
 
+static const struct settings_flag flags[] = {
+    {"print-rungs", "print the locks and the ways to write as JSON and exit", print_rungs},
+    {.flag = NULL},
+};
+
 const struct program program = {
     .name = "inventoryd",
     .problems = problems,
     .problem_count = sizeof problems / sizeof problems[0],
+    .settings = {.about = "inventoryd sells items of a stock in Redis, each sale under a lock.",
+                 .example = "work-ms",
+                 .rows = config_rows,
+                 .own = config_own,
+                 .flags = flags},
 };

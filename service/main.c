@@ -86,7 +86,7 @@ static int run_service(struct config *config)
         fprintf(stderr, "inventoryd: --log-file: %s\n", problem);
         return 1;
     }
-    const char *unknown = config_unknown_variable();
+    const char *unknown = settings_unknown_variable();
     if (unknown != NULL)
         log_event(LOG_WARNING, "unknown-variable", "%s is no setting, see --help", unknown);
     if (!service_start(&service, config, error)) {
@@ -99,7 +99,7 @@ static int run_service(struct config *config)
     log_event(LOG_INFO, "started",
               "inventoryd " DLOCK_VERSION ", --lock %s, --write %s, --replicas-ack %s%s%s",
               rung->name, write_ways[service.config.write].name,
-              config_word(&service.config, "replicas-ack"), rung->distributed ? ", lock on " : "",
+              settings_word(&service.config, "replicas-ack"), rung->distributed ? ", lock on " : "",
               rung->distributed ? service.locks[lock_servers_role(rung)].all : "");
     while (sigwait(&signals, &number) == 0 && number == SIGHUP)
         service_reopen(&service);
@@ -120,13 +120,13 @@ static int run_service(struct config *config)
 int main(int argc, char **argv)
 {
     struct config config;
-    struct config_request request;
-    char error[CONFIG_ERROR_MAX];
+    struct settings_request request;
+    char error[SETTINGS_ERROR_MAX];
     int code = 2;
     if (!config_read(&config, &request, argc, argv, error))
         fprintf(stderr, "inventoryd: %s\n", error);
     else
-        code = request.action == CONFIG_RUN ? run_service(&config) : cli_act(&config, &request);
+        code = request.action == SETTINGS_RUN ? run_service(&config) : cli_act(&config, &request);
     config_free(&config);
     return code;
 }

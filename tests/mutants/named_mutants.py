@@ -1181,7 +1181,7 @@ OF_QUEUES = [
     ("each who waits for an outcome asks for it all the time", OUTCOME,
      "number == NULL || !queue_heads_wait", "number != NULL || !queue_heads_wait", WAITERS, "test_one_looks_for_all"),
     ("the head counts as passed while it is unfinished", QUEUE_HEAD,
-     "!queue_head_is_before(waiting->entry, before) &&", "queue_head_is_before(before, request->entry) &&",
+     "!queue_head_is_before(waiting->entry, before) &&", "queue_head_is_before(before, waiting->entry) &&",
      WAITERS, "test_one_looks_for_all"),
     ("who waits is not told by the instance that sells", QUEUE_WORKER,
      "    if (sale->settled)\n        queue_heads", "    if (sale->settled && work == NULL)\n        queue_heads",

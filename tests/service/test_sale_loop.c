@@ -139,8 +139,8 @@ static const int codes[SALE_RESULT_COUNT];
 static struct config configure(const char *rung, const char *write)
 {
     struct config config;
-    struct config_request request;
-    char error[CONFIG_ERROR_MAX], work_ms[16];
+    struct settings_request request;
+    char error[SETTINGS_ERROR_MAX], work_ms[16];
     snprintf(work_ms, sizeof work_ms, "%d", WORK_MS);
     char *argv[] = {"test",
                     "--lock",
