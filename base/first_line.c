@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 bool first_line_read(const char *flag, const char *file, char *line, int size,
-                            char error[SETTINGS_ERROR_MAX])
+                     char error[SETTINGS_ERROR_MAX])
 {
     const char *shown = text_without_logins(file);
     struct stat status;
@@ -36,6 +36,6 @@ bool first_line_read(const char *flag, const char *file, char *line, int size,
         return settings_wrong(error, "%s: %s: %s", flag, shown, strerror(reason));
     return memchr(line, '\0', (size_t)count) == NULL ||
            settings_wrong(error,
-                        "%s: the first line of %s has a NUL byte in it; write it anew, as text",
-                        flag, shown);
+                          "%s: the first line of %s has a NUL byte in it; write it anew, as text",
+                          flag, shown);
 }

@@ -5,6 +5,7 @@
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
+#include "failpoints.h"
 #include "problem.h"
 #include "settings.h"
 
@@ -13,6 +14,8 @@ struct program {
     const struct problem_row *problems;
     size_t problem_count;
     struct settings settings;
+    const struct failpoint_row *points;
+    const char *example_point; /* for messages about failpoints */
 };
 extern const struct program program;
 

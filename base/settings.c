@@ -94,9 +94,11 @@ static const struct settings_own *own_of(const struct settings_row *row)
  * no more. */
 static const struct settings_flag *flag_at(size_t n)
 {
-    const struct settings_flag *const lists[] = {flags_before, program.settings.flags, flags_behind};
+    const struct settings_flag *const lists[] = {flags_before, program.settings.flags,
+                                                 flags_behind};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
-        for (const struct settings_flag *flag = lists[i]; flag != NULL && flag->flag != NULL; flag++)
+        for (const struct settings_flag *flag = lists[i]; flag != NULL && flag->flag != NULL;
+             flag++)
             if (n-- == 0)
                 return flag;
     return NULL;
@@ -203,7 +205,8 @@ static bool check_server(const char *from, const char *value, char error[SETTING
     const struct engine *engine = engine_of_url(value);
     const char *why;
     if (engine != NULL)
-        return settings_wrong(error, "%s: %.*s begins the URL of an ensemble, which keeps only "
+        return settings_wrong(error,
+                              "%s: %.*s begins the URL of an ensemble, which keeps only "
                               "locks; %s",
                               from, (int)engine_scheme_size(engine, value), value,
                               find_row(servers, strlen(servers)) != NULL
@@ -335,9 +338,9 @@ static bool unknown_flag(const char *argument, char error[SETTINGS_ERROR_MAX])
     const size_t name = strcspn(argument, "="); /* what follows may be a password */
     const struct settings_row *row;
     const struct settings_flag *flag;
-    int used = snprintf(error, SETTINGS_ERROR_MAX, "%.*s is no flag of %s; the flags are",
-                        (int)(name < 300 ? name : 300), text_without_logins(argument),
-                        program.name);
+    int used =
+        snprintf(error, SETTINGS_ERROR_MAX, "%.*s is no flag of %s; the flags are",
+                 (int)(name < 300 ? name : 300), text_without_logins(argument), program.name);
     for (size_t i = 0; used < SETTINGS_ERROR_MAX && (row = row_at(i)) != NULL; i++)
         used += snprintf(error + used, SETTINGS_ERROR_MAX - (size_t)used, " --%s", row->flag);
     for (size_t i = 0; used < SETTINGS_ERROR_MAX && (flag = flag_at(i)) != NULL; i++)
@@ -360,7 +363,7 @@ static bool find_own_flag(struct settings_request *request, const char *name)
 /* Reads a flag that asks for another action than running. False with an empty error[]: it is
  * none. */
 static bool read_action(struct settings_request *request, const char *name, const char *value,
-                               const char *next, bool *took_next, char error[SETTINGS_ERROR_MAX])
+                        const char *next, bool *took_next, char error[SETTINGS_ERROR_MAX])
 {
     error[0] = '\0';
     if (strcmp(name, "healthcheck") == 0) {
@@ -368,7 +371,8 @@ static bool read_action(struct settings_request *request, const char *name, cons
         request->action = SETTINGS_HEALTHCHECK;
         request->url = value != NULL ? value : next;
         return request->url != NULL ||
-               settings_wrong(error, "--healthcheck needs a URL, as in http://127.0.0.1:8001/livez");
+               settings_wrong(error,
+                              "--healthcheck needs a URL, as in http://127.0.0.1:8001/livez");
     }
     if (strcmp(name, "help") == 0 && value != NULL) {
         request->action = SETTINGS_HELP_MARKDOWN;
@@ -376,7 +380,7 @@ static bool read_action(struct settings_request *request, const char *name, cons
             request->action = SETTINGS_HELP_PROBLEMS;
         else if (strcmp(value, "markdown") != 0)
             return settings_wrong(error, "--help: \"%s\" is not one of markdown, problems",
-                                text_without_logins(value));
+                                  text_without_logins(value));
         return true;
     }
     if (value != NULL)
@@ -393,15 +397,15 @@ static bool read_action(struct settings_request *request, const char *name, cons
 }
 
 /* Reads one argument, and the next one if that is its value. Moves *at past what it read. */
-static bool read_argument(void *config, struct settings_request *request, char **argv,
-                          int *at, char error[SETTINGS_ERROR_MAX])
+static bool read_argument(void *config, struct settings_request *request, char **argv, int *at,
+                          char error[SETTINGS_ERROR_MAX])
 {
     const char *argument = argv[(*at)++];
     const char *next = argv[*at];
     bool took_next = false;
     if (strncmp(argument, "--", 2) != 0 || argument[2] == '\0')
         return settings_wrong(error, "\"%s\" is not a flag: flags begin with --, see --help",
-                            text_without_logins(argument));
+                              text_without_logins(argument));
     const char *flag = argument + 2;
     const char *equals = strchr(flag, '=');
     size_t size = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
@@ -421,7 +425,7 @@ static bool read_argument(void *config, struct settings_request *request, char *
     } else if (value == NULL) {
         if (next == NULL)
             return settings_wrong(error, "%s needs a value: %s", name,
-                                row->values[0] != '\0' ? row->values : row->unit);
+                                  row->values[0] != '\0' ? row->values : row->unit);
         took_next = true;
         value = next;
     }

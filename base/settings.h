@@ -87,7 +87,7 @@ enum settings_action {
 };
 struct settings_request {
     enum settings_action action;
-    const char *url; /* of SETTINGS_HEALTHCHECK */
+    const char *url;                  /* of SETTINGS_HEALTHCHECK */
     const struct settings_flag *flag; /* of SETTINGS_OWN_FLAG */
 };
 

@@ -104,8 +104,8 @@ bool settings_common_fit(const struct settings_common *common, char error[SETTIN
         return settings_wrong(error, "--history-commands needs a history: give --history FILE too");
     if (!common->enable_failpoints &&
         (common->failpoints[0] != '\0' || common->failpoint_files[0] != '\0'))
-        return settings_wrong(error,
-                            "--failpoints and --failpoint-files need --enable-failpoints: it lets "
-                            "the points of this process pause, break or kill it");
+        return settings_wrong(
+            error, "--failpoints and --failpoint-files need --enable-failpoints: it lets "
+                   "the points of this process pause, break or kill it");
     return true;
 }

@@ -6,6 +6,7 @@
 #include "print_rungs.h"
 #include "problems.h"
 #include "program.h"
+#include "shop_points.h"
 
 static const struct problem_row problems[] = {
 #define BASE(name, meaning) PROBLEM_OF_BASE(name, meaning),
@@ -13,6 +14,13 @@ static const struct problem_row problems[] = {
 #include "problems.def"
 #undef X
 #undef BASE
+};
+
+static const struct failpoint_row points[] = {
+#define X(group, name, where, fails) {#group "." #name, fails},
+    SHOP_POINTS(X)
+#undef X
+        {.name = NULL},
 };
 
 static const struct settings_flag flags[] = {
@@ -29,4 +37,6 @@ const struct program program = {
                  .rows = config_rows,
                  .own = config_own,
                  .flags = flags},
+    .points = points,
+    .example_point = "sale.after_read",
 };
