@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOOK_NS (2 * NS_PER_MS) /* how often the file of a paused point is looked for */
@@ -251,6 +252,27 @@ bool failpoints_set_list(struct failpoints *failpoints, const char *list,
         list += size + (list[size] == ';');
     }
     return true;
+}
+
+struct failpoints *failpoints_start(const char *files, const char *list,
+                                    char error[FAILPOINT_ERROR_MAX])
+{
+    struct stat status;
+    char problem[FAILPOINT_ERROR_MAX];
+    if (files[0] != '\0' && (stat(files, &status) != 0 || !S_ISDIR(status.st_mode))) {
+        failpoints_wrong(error,
+                         "--failpoint-files: \"%.400s\" is no folder; name one that is there",
+                         text_without_logins(files));
+        return NULL;
+    }
+    struct failpoints *failpoints = failpoints_new(files);
+    if (failpoints == NULL)
+        failpoints_wrong(error, "out of memory");
+    if (failpoints == NULL || failpoints_set_list(failpoints, list, problem))
+        return failpoints;
+    failpoints_wrong(error, "--failpoints: %.480s", problem);
+    failpoints_free(failpoints);
+    return NULL;
 }
 
 void failpoints_end(struct failpoints *failpoints)

@@ -38,6 +38,9 @@ struct failpoints;
 
 /* files: the folder for `pause`; "": none. NULL when out of memory or threads. */
 struct failpoints *failpoints_new(const char *files);
+/* The same, and sets the points of the list. NULL: error[] says which setting is wrong. */
+struct failpoints *failpoints_start(const char *files, const char *list,
+                                    char error[FAILPOINT_ERROR_MAX]);
 /* Nobody may be at a point any more. */
 void failpoints_free(struct failpoints *failpoints);
 

@@ -7,7 +7,9 @@
 
 #include "failpoints.h"
 #include "problem.h"
-#include "settings.h"
+#include "settings_common.h"
+
+struct service; /* each service's own */
 
 struct program {
     const char *name; /* "inventoryd" */
@@ -16,6 +18,9 @@ struct program {
     struct settings settings;
     const struct failpoint_row *points;
     const char *example_point; /* for messages about failpoints */
+    /* For operators.h: where the service has its settings, and its failpoints; NULL: it has none. */
+    const struct settings_common *(*common)(const struct service *service);
+    struct failpoints *(*failpoints)(const struct service *service);
 };
 extern const struct program program;
 

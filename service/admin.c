@@ -14,7 +14,6 @@
 #include "readiness.h"
 #include "text.h"
 
-#include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -22,18 +21,6 @@
 #include <time.h>
 
 #define SESSION_MS 5000 /* two ticks of an ensemble, and more */
-
-static void answer_object(struct request *request, cJSON *json)
-{
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    answer_long(request, 200, "application/json", text);
-    cJSON_Delete(json);
-}
-
-void admin_live(struct service *service, struct request *request)
-{
-    answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
-}
 
 static void answer_ready(struct service *service, struct request *request, const char *why)
 {
@@ -87,20 +74,6 @@ bool admin_ready(struct service *service, void *worker, struct request *request)
     return true;
 }
 
-void admin_version(struct service *service, struct request *request)
-{
-    answer_json(request, 200,
-                "{\"name\":\"inventoryd\",\"version\":\"%s\",\"instance\":\"%s\",\"dlock\":\"%s\","
-                "\"libmicrohttpd\":\"%s\",\"hiredis\":\"%d.%d.%d\",\"cjson\":\"%s\"}",
-                DLOCK_VERSION, service->config.instance, dlock_version(), http_version(),
-                HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH, cJSON_Version());
-}
-
-void admin_config(struct service *service, struct request *request)
-{
-    answer_object(request, settings_json(&service->config));
-}
-
 void admin_metrics(struct service *service, struct request *request)
 {
     const struct lock_servers *several = &service->locks[ROLE_LOCK_SERVERS];
@@ -138,48 +111,6 @@ void admin_metrics(struct service *service, struct request *request)
     for (size_t i = 0; i < ENGINE_COUNT; i++)
         now.ensembles[i] = service->locks[ROLE_ENGINES + i].names[0];
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
-}
-
-/* ---- Failpoints ------------------------------------------------------------------------------ */
-
-static bool has_failpoints(struct service *service, struct request *request)
-{
-    if (service->env.failpoints == NULL)
-        answer_problem(request, PROBLEM_FAILPOINTS_OFF,
-                       "start the instance with --enable-failpoints, for demonstrations");
-    return service->env.failpoints != NULL;
-}
-
-void admin_get_failpoints(struct service *service, struct request *request)
-{
-    if (!has_failpoints(service, request))
-        return;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "failpoints", failpoints_json(service->env.failpoints));
-    cJSON_AddStringToObject(json, "instance", service->config.instance);
-    answer_object(request, json);
-}
-
-/* {"point":"sale.after_read","action":"1*pause"} and nothing else. */
-void admin_put_failpoint(struct service *service, struct request *request)
-{
-    char error[FAILPOINT_ERROR_MAX];
-    if (!has_failpoints(service, request))
-        return;
-    cJSON *json = json_body(request, "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
-    if (json == NULL)
-        return;
-    const char *point = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "point"));
-    const char *action = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "action"));
-    if (point == NULL || action == NULL || cJSON_GetArraySize(json) != 2)
-        answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be "
-                       "{\"point\":\"...\",\"action\":\"...\"}, both texts");
-    else if (!failpoints_set(service->env.failpoints, point, action, error))
-        answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
-    else
-        admin_get_failpoints(service, request);
-    cJSON_Delete(json);
 }
 
 /* ---- The lock -------------------------------------------------------------------------------- */
@@ -255,7 +186,7 @@ static void answer_setting(struct service *service, struct request *request,
     add_epoch(json, &service->epochs);
     cJSON_AddBoolToObject(json, "switching", atomic_load(&service->mode.closed));
     cJSON_AddStringToObject(json, "instance", service->config.instance);
-    answer_object(request, json);
+    json_answer(request, json);
 }
 
 void admin_get_lock(struct service *service, struct request *request)

@@ -20,9 +20,8 @@
 const struct settings_row config_rows[] = {
     {.flag = "listen", .help = "where the shop listens; port 0 takes a free one"},
     {.flag = "admin-listen",
-     .help =
-         "where the admin listener listens, for operators: /readyz, /metrics, PUT /inventory/{item} "
-         "and others"},
+     .help = "where the admin listener listens, for operators: /readyz, /metrics, "
+             "PUT /inventory/{item} and others"},
     {.flag = "instance"},
     {.flag = "redis", .help = "the Redis server of lock and stock"},
     {"lock-redis", SETTING_SERVER, SERVER_FORM, "", "", 0, 0, AT(lock_redis),

@@ -31,15 +31,10 @@ void shop_refuse(struct service *service, struct request *request, enum sale_res
  * False: none is. */
 bool shop_refuse_by_outage(struct service *service, struct request *request);
 
-void admin_live(struct service *service, struct request *request);
 bool admin_ready(struct service *service, void *worker, struct request *request);
-void admin_version(struct service *service, struct request *request);
-void admin_config(struct service *service, struct request *request);
 void admin_metrics(struct service *service, struct request *request);
 void admin_get_lock(struct service *service, struct request *request);
 void admin_accept_lock(struct service *service, struct request *request);
-void admin_get_failpoints(struct service *service, struct request *request);
-void admin_put_failpoint(struct service *service, struct request *request);
 bool admin_put_lock(struct service *service, void *worker, struct request *request);
 
 #endif

@@ -2,10 +2,10 @@
  *
  * What the base must know of the shop.
  */
-#include "config.h"
 #include "print_rungs.h"
 #include "problems.h"
 #include "program.h"
+#include "service.h"
 #include "shop_points.h"
 
 static const struct problem_row problems[] = {
@@ -28,6 +28,16 @@ static const struct settings_flag flags[] = {
     {.flag = NULL},
 };
 
+static const struct settings_common *common_of(const struct service *service)
+{
+    return &service->config.common;
+}
+
+static struct failpoints *failpoints_of(const struct service *service)
+{
+    return service->env.failpoints;
+}
+
 const struct program program = {
     .name = "inventoryd",
     .problems = problems,
@@ -39,4 +49,6 @@ const struct program program = {
                  .flags = flags},
     .points = points,
     .example_point = "sale.after_read",
+    .common = common_of,
+    .failpoints = failpoints_of,
 };

@@ -5,6 +5,7 @@
 #include "shop_routes.h"
 
 #include "handlers.h"
+#include "operators.h"
 #include "shop_request.h"
 
 #include <string.h>
@@ -64,11 +65,10 @@ static const struct route rows[] = {
      shop_accept_read, shop_sell, NULL},
     {LISTENER_PUBLIC, METHOD_GET, "/sales/{id}", of_outcome, false, RUN_WORKERS, take_id,
      shop_accept_outcome, shop_outcome, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/livez", NULL, false, RUN_HERE, NULL, admin_live, NULL, NULL},
+    OPERATORS_LIVEZ,
     {LISTENER_ADMIN, METHOD_GET, "/readyz", NULL, false, RUN_ASIDE, NULL, NULL, admin_ready, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/version", NULL, false, RUN_HERE, NULL, admin_version, NULL,
-     NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/config", NULL, false, RUN_HERE, NULL, admin_config, NULL, NULL},
+    OPERATORS_VERSION,
+    OPERATORS_CONFIG,
     {LISTENER_ADMIN, METHOD_GET, "/metrics", NULL, false, RUN_HERE, NULL, admin_metrics, NULL,
      NULL},
     {LISTENER_ADMIN, METHOD_GET, "/lock", NULL, false, RUN_HERE, NULL, admin_get_lock, NULL, NULL},
@@ -78,10 +78,7 @@ static const struct route rows[] = {
      shop_accept_set, shop_sell, operators_only},
     {LISTENER_ADMIN, METHOD_POST, "/inventory/{item}/restock", NULL, true, RUN_WORKERS, take_item,
      shop_accept_add, shop_sell, operators_only},
-    {LISTENER_ADMIN, METHOD_GET, "/failpoints", NULL, false, RUN_HERE, NULL, admin_get_failpoints,
-     NULL, NULL},
-    {LISTENER_ADMIN, METHOD_PUT, "/failpoints", NULL, true, RUN_HERE, NULL, admin_put_failpoint,
-     NULL, NULL},
+    OPERATORS_FAILPOINTS,
 };
 const struct routes shop_routes = {rows, sizeof rows / sizeof rows[0]};
 

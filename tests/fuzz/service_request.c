@@ -8,6 +8,7 @@
 
 #include "handlers.h"
 #include "json.h"
+#include "operators.h"
 #include "shop_request.h"
 #include "shop_routes.h"
 #include "target.h"
@@ -68,7 +69,7 @@ static void handle(struct request *request)
 {
     const struct route *route = request->route;
     if (route->accept == shop_accept_set || route->accept == shop_accept_add ||
-        route->accept == admin_put_failpoint) {
+        route->accept == operators_put_failpoint) {
         route->accept(&service, request);
         REQUIRE(request->answer.status != 0);
     } else if (route->takes_body) {
