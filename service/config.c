@@ -200,7 +200,7 @@ static const char *find_twin(const struct config *config)
 {
     for (size_t i = 0; i < config->lock_url_count; i++)
         for (size_t j = 0; j < i; j++)
-            if (stock_server_is_same(config->lock_urls[i], config->lock_urls[j]))
+            if (store_server_is_same(config->lock_urls[i], config->lock_urls[j]))
                 return config->lock_urls[i];
     return NULL;
 }
@@ -295,7 +295,7 @@ static bool set_urls(struct config *config, const char *from, const char *list,
     if (twin == NULL)
         return true;
     char name[STOCK_SERVERS_MAX + 1];
-    stock_server_name(twin, name);
+    store_server_name(twin, name);
     return settings_wrong(
         error,
         "%s: %s is given twice, and would count as two servers; give each one once, "

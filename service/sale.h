@@ -120,7 +120,7 @@ struct sale_env {
     const struct config *config;
     struct mode *mode;
     struct lock_servers *locks[LOCK_ROLES]; /* by lock_servers_role; NULL: not given */
-    struct stock_server *stock_server;
+    struct store_server *stock_server;
     struct history *history; /* or NULL */
     const int *codes;        /* by enum sale_result: the code that the history records */
     struct outage *outage;

@@ -197,7 +197,8 @@ static bool start_locks(struct service *service, char error[SERVICE_ERROR_MAX])
 static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
-    struct stock_options options = {.url = config->stock_redis,
+    struct store_options options = {.url = config->stock_redis,
+                                    .what = "stock",
                                     .timeout_ms = config->redis_timeout_ms,
                                     .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
                                     .replicas = (size_t)config->replicas,
@@ -207,7 +208,7 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .on_trace_arg = service->env.history,
                                     .on_connection = service_on_connection,
                                     .on_connection_arg = &service->env.outage};
-    service->stock_server = service->env.stock_server = stock_server_new(&options);
+    service->stock_server = service->env.stock_server = store_server_new(&options);
     if (service->stock_server == NULL)
         return service_wrong(error, "out of memory");
     if (!start_locks(service, error))
@@ -439,11 +440,11 @@ void service_stop(struct service *service)
     outage_stop(service->env.outage); /* its threads use the clients */
     for (size_t role = 0; role < LOCK_ROLES; role++)
         lock_servers_close(&service->locks[role]);
-    stock_server_stop(service->stock_server);
+    store_server_stop(service->stock_server);
     outage_free(service->env.outage);
     for (size_t role = 0; role < LOCK_ROLES; role++)
         lock_servers_free(&service->locks[role]);
-    stock_server_free(service->stock_server);
+    store_server_free(service->stock_server);
     history_close(service->env.history);
     failpoints_free(service->env.failpoints);
     epochs_destroy(&service->epochs);

@@ -53,7 +53,7 @@ struct service {
     struct idempotency keys;               /* keys of sales in flight */
     atomic_long waiting;                   /* acquires not answered yet; see env.waiting */
     atomic_long changes;                   /* changes of the stock that are not answered yet */
-    struct stock_server *stock_server;
+    struct store_server *stock_server;
     struct queue_worker *queue;
     struct queue_heads *heads;
     struct workers *sales;
