@@ -399,13 +399,13 @@ static enum MHD_Result http_serve(struct exchange *exchange)
     if (request->answer.status != 0)
         return send_answer(exchange);
     if (request->route->where == RUN_HERE) {
-        options->serve(options->service, request);
+        options->serve(options->arg, request);
         return send_answer(exchange);
     }
     /* Suspend it before another thread sees the request: the answer may come at once. */
     exchange->phase = PHASE_WAITING;
     MHD_suspend_connection(exchange->connection);
-    if (options->serve(options->service, request))
+    if (options->serve(options->arg, request))
         http_resume(exchange);
     return MHD_YES;
 }

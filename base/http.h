@@ -26,10 +26,10 @@ struct http_options {
     /* Called with the value of the header Idempotency-Key, and how often it was sent, if the route
      * is no GET. NULL: such a request is refused, because its client relies on the key. */
     void (*take_key)(struct request *request, const char *key, unsigned keys);
-    struct service *service;
+    void *arg;
     /* Called with a complete request, on a thread that must not block. True: it is answered. False:
      * http_answer() will be called later, on any thread. */
-    bool (*serve)(struct service *service, struct request *request);
+    bool (*serve)(void *arg, struct request *request);
 };
 
 /* NULL: it could not be started. */

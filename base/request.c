@@ -48,7 +48,7 @@ static void request_problem(struct request *request, int problem, const char *me
     use_text(
         request, status, "application/problem+json",
         problem_print(request->answer.text, sizeof request->answer.text, problem, detail, members));
-    request->answer.retry_s = status == 503 ? 1 : 0;
+    request->answer.retry_s = status == 503 || problem == PROBLEM_LOCK_INVALID ? 1 : 0;
 }
 
 void answer_problem(struct request *request, int problem, const char *format, ...)

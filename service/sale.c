@@ -9,6 +9,7 @@
 #include "../lock/clock.h"
 #include "admission.h"
 #include "conflict.h"
+#include "lock_history.h"
 #include "lock_meter.h"
 #include "log.h"
 #include "metrics.h"
@@ -168,7 +169,7 @@ static bool take_lock_owner(const struct sale_env *env, struct sale *sale)
     holder->thread = sale->lock_owner->number;
     snprintf(holder->request, sizeof holder->request, "%s", sale->request);
     snprintf(holder->item, sizeof holder->item, "%s", sale->item);
-    sale_record_serve(holder);
+    lock_history_serve(holder);
     return true;
 }
 
@@ -552,12 +553,12 @@ static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *
 enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale)
 {
     bool suspended = false;
-    sale_record_serve(sale->lock_owner != NULL ? sale->lock_owner->holder : NULL);
+    lock_history_serve(sale->lock_owner != NULL ? sale->lock_owner->holder : NULL);
     while (!suspended && sale->step != STEP_OVER) {
         sale->waits_for = WAIT_NOTHING;
         sale->step = steps[sale->step](worker, sale);
         suspended = sale_suspend(worker->env, sale);
     }
-    sale_record_serve(NULL);
+    lock_history_serve(NULL);
     return suspended ? SALE_WAITING : SALE_OVER;
 }

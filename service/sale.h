@@ -249,7 +249,5 @@ enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale);
 /* For dlock_options.on_event: an event of a sale's hold, or of a lock's server. arg: the struct
  * lock_servers. */
 void sale_on_event(void *arg, const struct dlock_event *event);
-/* For dlock_options.on_trace, and the stock's on_trace. arg: the history. */
-void sale_on_trace(void *arg, const struct dlock_trace *trace);
 
 #endif

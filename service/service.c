@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "conflict.h"
 #include "handlers.h"
+#include "lock_history.h"
 #include "log.h"
 #include "outage.h"
 #include "shop_request.h"
@@ -204,7 +205,8 @@ static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX]
                                     .replicas = (size_t)config->replicas,
                                     .sentinel_user = text_or_null(config->sentinel_user),
                                     .sentinel_password = text_or_null(config->sentinel_password),
-                                    .on_trace = config->history_commands ? sale_on_trace : NULL,
+                                    .on_trace =
+                                        config->history_commands ? lock_history_trace : NULL,
                                     .on_trace_arg = service->env.history,
                                     .on_connection = service_on_connection,
                                     .on_connection_arg = &service->env.outage};
@@ -298,7 +300,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .on_event = sale_on_event,
         .on_point = config->enable_failpoints ? failpoints_on_point : NULL,
         .on_point_arg = service->env.failpoints,
-        .on_trace = config->history_commands ? sale_on_trace : NULL,
+        .on_trace = config->history_commands ? lock_history_trace : NULL,
         .on_trace_arg = service->env.history,
     };
     if (!open_locks(service, &options, error))
@@ -324,7 +326,7 @@ static bool listen_now(struct service *service, char error[SERVICE_ERROR_MAX])
                            &(struct http_options){.routes = &shop_routes,
                                                   .request_size = sizeof(struct shop_request),
                                                   .take_key = shop_routes_take_key,
-                                                  .service = service,
+                                                  .arg = service,
                                                   .serve = shop_routes_serve},
                            error);
 }

@@ -114,7 +114,7 @@ void shop_answer_sale(const struct service *service, struct request *request)
     else {
         text_hide_servers(sale->detail);
         answer_problem(request, problems[sale->result], "%s", sale->detail);
-        if (sale->result == SALE_REQUEST_IN_FLIGHT || sale->result == SALE_LOCK_INVALID)
+        if (sale->result == SALE_REQUEST_IN_FLIGHT)
             request->answer.retry_s = 1;
         if (sale->result == SALE_DEADLINE && sale->replayed) /* it is final: see queue.h */
             request->answer.retry_s = 0;

@@ -112,8 +112,9 @@ static struct workers *workers_for(const struct service *service, struct request
     return request->route->where == RUN_WORKERS ? service->reads : service->aside;
 }
 
-bool shop_routes_serve(struct service *service, struct request *request)
+bool shop_routes_serve(void *arg, struct request *request)
 {
+    struct service *service = arg;
     const struct route *route = request->route;
     if (route->accept != NULL)
         route->accept(service, request);

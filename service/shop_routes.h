@@ -14,7 +14,7 @@ void shop_routes_take_key(struct request *request, const char *key, unsigned key
 
 /* Accepts a complete request, and queues it if the route says so. True: it is answered. False:
  * http_answer() will be called. */
-bool shop_routes_serve(struct service *service, struct request *request);
+bool shop_routes_serve(void *service, struct request *request);
 /* Answers a request that waited too long, or that still waits when the instance shuts down. */
 void shop_routes_expire(struct service *service, struct request *request);
 
