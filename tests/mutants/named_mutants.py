@@ -1311,4 +1311,13 @@ OF_SEGMENTS = [
      "service_segments", "test_another_key_of_another_type_is_no_change_of_the_layout"),
 ]
 
-MUTANTS = OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+OF_BASE = [
+    ("a shutdown does not end waits for locks", "base/frame.c", "    dlock_cancel_now(frame->cancel);\n", "",
+     "service_frame", "test_it_drains"),
+    ("a parameter that is not given is 0", "base/routes.c", "parameters[i].offset) = parameters[i].fallback;",
+     "parameters[i].offset) = 0;", "service_frame", "test_it_serves_under_its_lock"),
+    ("the lock is not released", "base/guard.c", "    guard_leave(guard);\n    lock_history_serve",
+     "    lock_history_serve", "service_frame", "test_it_serves_under_its_lock"),
+]
+
+MUTANTS = OF_BASE + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
