@@ -175,7 +175,7 @@ static bool parse_number(const char *value, int64_t *number)
     return isdigit((unsigned char)value[0]) && *end == '\0' && errno == 0;
 }
 
-/* The library knows which URLs are valid. Opening a client checks them, and connects to no server. */
+/* The library knows which URLs are valid: opening a client checks them, and connects nowhere. */
 bool settings_is_server(const struct engine *engine, const char *url, const char **why)
 {
     struct dlock_options options = {.size = sizeof options,

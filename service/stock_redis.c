@@ -188,9 +188,10 @@ enum stock_status stock_connect(struct stock *stock)
 enum stock_status stock_command(struct stock *stock, int argc, const char *const *argv,
                                 const redisReply **reply)
 {
-    if (argc > 1)
+    enum stock_status status = take_status(stock, store_command(stock->store, argc, argv, reply));
+    if (status != STOCK_OK && argc > 1) /* a script names its keys elsewhere: see find_fault */
         snprintf(stock->fault, sizeof stock->fault, "%s", argv[1]);
-    return take_status(stock, store_command(stock->store, argc, argv, reply));
+    return status;
 }
 
 enum stock_status stock_ask_each(struct stock *stock, const char *command, const char *const *keys,
