@@ -18,7 +18,7 @@ struct program {
     struct settings settings;
     const struct failpoint_row *points;
     const char *example_point; /* for messages about failpoints */
-    /* For operators.h: where the service has its settings, and its failpoints; NULL: it has none. */
+    /* For operators.h: where the service has its settings, and its failpoints, or NULL. */
     const struct settings_common *(*common)(const struct service *service);
     struct failpoints *(*failpoints)(const struct service *service);
 };
