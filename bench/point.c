@@ -6,12 +6,14 @@
  *
  *     bench-point
  */
+#include "../base/program.h"
 #include "../lock/redis/redis_rung.h"
-#include "../service/failpoints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+const struct program program = {.name = "bench-point"};
 
 #define ROUNDS 7
 #define PASSES 100000000

@@ -8,12 +8,12 @@
 #include "../lock/clock.h"
 #include "conflict.h"
 #include "json.h"
+#include "lock_meter.h"
 #include "log.h"
 #include "metrics.h"
 #include "readiness.h"
 #include "text.h"
 
-#include <hiredis/hiredis.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -21,18 +21,6 @@
 #include <time.h>
 
 #define SESSION_MS 5000 /* two ticks of an ensemble, and more */
-
-static void answer_object(struct request *request, cJSON *json)
-{
-    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
-    answer_long(request, 200, "application/json", text);
-    cJSON_Delete(json);
-}
-
-void admin_live(struct service *service, struct request *request)
-{
-    answer_json(request, 200, "{\"live\":true,\"instance\":\"%s\"}", service->config.instance);
-}
 
 static void answer_ready(struct service *service, struct request *request, const char *why)
 {
@@ -69,12 +57,13 @@ static struct request *admin_end_look(struct readiness *readiness)
 
 /* One check at a time. While a server hangs, more checks would occupy every thread of this pool,
  * and PUT /lock would wait for them. */
-bool admin_ready(struct service *service, struct sale_worker *worker, struct request *request)
+bool admin_ready(struct service *service, void *worker, struct request *request)
 {
+    const struct sale_worker *asker = worker;
     char text[STOCK_ERROR_MAX];
     if (!admin_begin_look(&service->readiness, request))
         return false;
-    const char *why = readiness_fault(service, worker->stock, text);
+    const char *why = readiness_fault(service, asker->stock, text);
     struct request *next, *waiting = admin_end_look(&service->readiness);
     for (; waiting != NULL; waiting = next) {
         next = waiting->next;
@@ -83,37 +72,6 @@ bool admin_ready(struct service *service, struct sale_worker *worker, struct req
     }
     answer_ready(service, request, why);
     return true;
-}
-
-void admin_version(struct service *service, struct request *request)
-{
-    answer_json(request, 200,
-                "{\"name\":\"inventoryd\",\"version\":\"%s\",\"instance\":\"%s\",\"dlock\":\"%s\","
-                "\"libmicrohttpd\":\"%s\",\"hiredis\":\"%d.%d.%d\",\"cjson\":\"%s\"}",
-                DLOCK_VERSION, service->config.instance, dlock_version(), http_version(),
-                HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH, cJSON_Version());
-}
-
-void admin_config(struct service *service, struct request *request)
-{
-    answer_object(request, config_json(&service->config));
-}
-
-/* Adds the counts of that client. */
-static void add_stats(struct dlock_stats *sum, const dlock_client *client)
-{
-    enum {
-        FIRST = offsetof(struct dlock_stats, acquired),
-        COUNTS = (sizeof(struct dlock_stats) - FIRST) / sizeof(uint64_t)
-    };
-    struct dlock_stats stats = {.size = sizeof stats};
-    uint64_t counts[COUNTS], more[COUNTS];
-    dlock_client_stats(client, &stats);
-    memcpy(counts, (const char *)sum + FIRST, sizeof counts);
-    memcpy(more, (const char *)&stats + FIRST, sizeof more);
-    for (size_t i = 0; i < COUNTS; i++)
-        counts[i] += more[i];
-    memcpy((char *)sum + FIRST, counts, sizeof counts);
 }
 
 void admin_metrics(struct service *service, struct request *request)
@@ -145,7 +103,7 @@ void admin_metrics(struct service *service, struct request *request)
     now.epochs_raised = seen.raised;
     now.history_lost = history_lost(service->env.history, &(bool){false});
     for (size_t i = 0; i < LOCK_ROLES; i++)
-        add_stats(&now.lock, service->locks[i].client);
+        lock_meter_add(&now.lock, service->locks[i].client);
     now.valid_ms = atomic_load(&service->locks[lock_servers_role(setting.rung)].valid_ms);
     now.lock_server_count = several->count;
     for (size_t i = 0; i < several->count; i++)
@@ -153,48 +111,6 @@ void admin_metrics(struct service *service, struct request *request)
     for (size_t i = 0; i < ENGINE_COUNT; i++)
         now.ensembles[i] = service->locks[ROLE_ENGINES + i].names[0];
     answer_long(request, 200, "text/plain; version=0.0.4", metrics_print(&now));
-}
-
-/* ---- Failpoints ------------------------------------------------------------------------------ */
-
-static bool has_failpoints(struct service *service, struct request *request)
-{
-    if (service->env.failpoints == NULL)
-        answer_problem(request, PROBLEM_FAILPOINTS_OFF,
-                       "start the instance with --enable-failpoints, for demonstrations");
-    return service->env.failpoints != NULL;
-}
-
-void admin_get_failpoints(struct service *service, struct request *request)
-{
-    if (!has_failpoints(service, request))
-        return;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddItemToObject(json, "failpoints", failpoints_json(service->env.failpoints));
-    cJSON_AddStringToObject(json, "instance", service->config.instance);
-    answer_object(request, json);
-}
-
-/* {"point":"sale.after_read","action":"1*pause"} and nothing else. */
-void admin_put_failpoint(struct service *service, struct request *request)
-{
-    char error[FAILPOINT_ERROR_MAX];
-    if (!has_failpoints(service, request))
-        return;
-    cJSON *json = json_body(request, "{\"point\":\"sale.after_read\",\"action\":\"pause\"}");
-    if (json == NULL)
-        return;
-    const char *point = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "point"));
-    const char *action = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "action"));
-    if (point == NULL || action == NULL || cJSON_GetArraySize(json) != 2)
-        answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be "
-                       "{\"point\":\"...\",\"action\":\"...\"}, both texts");
-    else if (!failpoints_set(service->env.failpoints, point, action, error))
-        answer_problem(request, PROBLEM_INVALID_VALUE, "%s", error);
-    else
-        admin_get_failpoints(service, request);
-    cJSON_Delete(json);
 }
 
 /* ---- The lock -------------------------------------------------------------------------------- */
@@ -270,7 +186,7 @@ static void answer_setting(struct service *service, struct request *request,
     add_epoch(json, &service->epochs);
     cJSON_AddBoolToObject(json, "switching", atomic_load(&service->mode.closed));
     cJSON_AddStringToObject(json, "instance", service->config.instance);
-    answer_object(request, json);
+    json_answer(request, json);
 }
 
 void admin_get_lock(struct service *service, struct request *request)
@@ -362,7 +278,7 @@ static bool take_member(struct request *request, const cJSON *member, struct wis
     if (strcmp(name, "segments") == 0)
         return take_segments(request, member, wish);
     if (strcmp(name, "run") == 0) {
-        wish->named_run = config_is_name(text, RUN_MAX);
+        wish->named_run = settings_is_name(text, RUN_MAX);
         if (!wish->named_run)
             answer_problem(request, PROBLEM_INVALID_VALUE,
                            "run must be 1 to %d letters, digits, . _ -, a letter or digit first",
@@ -627,7 +543,7 @@ static void switch_lock(struct service *service, struct sale_worker *worker,
     }
 }
 
-bool admin_put_lock(struct service *service, struct sale_worker *worker, struct request *request)
+bool admin_put_lock(struct service *service, void *worker, struct request *request)
 {
     struct wish wish;
     if (admin_take_wish(service, request, &wish))

@@ -4,7 +4,7 @@
  */
 #include "lock_servers.h"
 
-#include "metrics.h"
+#include "lock_meter.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static bool name_one(const struct lock_servers *locks, const char *url,
     _Static_assert(ENGINE_NAME_MAX == STOCK_SERVERS_MAX, "both are names of servers");
     if (locks->engine != NULL)
         return engine_name(locks->engine, url, name);
-    stock_server_name(url, name);
+    store_server_name(url, name);
     return true;
 }
 
@@ -67,7 +67,7 @@ static bool name_all(struct lock_servers *locks, char *const *urls)
 }
 
 bool lock_servers_init(struct lock_servers *locks, const struct config *config,
-                       enum server_role role, struct stock_server *stock_server, char *error,
+                       enum server_role role, struct store_server *stock_server, char *error,
                        size_t error_size)
 {
     char *const *urls = urls_of(config, role, &locks->count);
@@ -83,13 +83,14 @@ bool lock_servers_init(struct lock_servers *locks, const struct config *config,
         return false;
     }
     for (size_t i = 0; i < locks->count && locks->engine == NULL; i++) {
-        struct stock_options options = {.url = urls[i],
+        struct store_options options = {.url = urls[i],
+                                        .what = "lock",
                                         .timeout_ms = config->redis_timeout_ms,
                                         .votes = role == ROLE_LOCK_SERVERS,
                                         .sentinel_user = text_or_null(config->sentinel_user),
                                         .sentinel_password =
                                             text_or_null(config->sentinel_password)};
-        locks->servers[i] = locks->apart ? stock_server_new(&options) : stock_server;
+        locks->servers[i] = locks->apart ? store_server_new(&options) : stock_server;
         if (locks->servers[i] == NULL) {
             snprintf(error, error_size, "out of memory");
             return false;
@@ -138,7 +139,7 @@ void lock_servers_free(struct lock_servers *locks)
 {
     for (size_t i = 0; i < locks->count; i++) {
         if (locks->apart)
-            stock_server_free(locks->servers[i]);
+            store_server_free(locks->servers[i]);
         free(locks->names[i]);
     }
     locks->count = 0;
@@ -147,13 +148,13 @@ void lock_servers_free(struct lock_servers *locks)
 bool lock_servers_find_twins(const struct lock_servers *locks, char *text, size_t size)
 {
     for (size_t i = 1; i < locks->count; i++) {
-        const uint64_t process = stock_server_process(locks->servers[i]);
+        const uint64_t process = store_server_process(locks->servers[i]);
         for (size_t j = 0; process != 0 && j < i; j++) {
-            if (stock_server_process(locks->servers[j]) != process)
+            if (store_server_process(locks->servers[j]) != process)
                 continue;
             snprintf(text, size,
                      "%s and %s are the same server; each server may be named only once",
-                     stock_server_shown(locks->servers[j]), stock_server_shown(locks->servers[i]));
+                     store_server_shown(locks->servers[j]), store_server_shown(locks->servers[i]));
             return true;
         }
     }
@@ -195,7 +196,7 @@ dlock_status lock_servers_try(struct lock_servers *locks, const char *who, int64
         snprintf(error, STOCK_ERROR_MAX, "%s", error_without(name));
     if (hold != NULL) {
         lock_servers_note(locks, hold);
-        metrics_check();
+        lock_meter_check();
         dlock_status released = dlock_release(hold, NULL);
         if (released != DLOCK_OK && released != DLOCK_LOST) { /* they are away since */
             status = released;

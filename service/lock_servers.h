@@ -28,8 +28,8 @@ struct lock_servers {
     size_t count; /* an ensemble counts as one; 0: none are given */
     /* Only to check whether they are away. With a single one that is not `apart`: the stock's. Of
      * an engine NULL: see lock_servers_try. */
-    struct stock_server *servers[LOCK_SERVERS_MAX];
-    /* Their addresses, as stock_server_name or engine_name gives them. */
+    struct store_server *servers[LOCK_SERVERS_MAX];
+    /* Their addresses, as store_server_name or engine_name gives them. */
     char *names[LOCK_SERVERS_MAX];
     char all[STOCK_SERVERS_MAX + 1]; /* the names, sorted, with commas between them */
     /* The most that a hold had left when it was acquired; 0: none yet, or it does not expire. */
@@ -42,7 +42,7 @@ enum server_role lock_servers_role(const struct dlock_rung *rung);
 /* Sets what does not need the library: the servers of that role and their names. stock_server: the
  * stock's. False: error[] says why. Call lock_servers_free in either case. */
 bool lock_servers_init(struct lock_servers *locks, const struct config *config,
-                       enum server_role role, struct stock_server *stock_server, char *error,
+                       enum server_role role, struct store_server *stock_server, char *error,
                        size_t error_size);
 /* Opens the client; it connects when a lock is first acquired. options: all but the servers. False:
  * dlock_error() says why. */

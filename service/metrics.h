@@ -7,7 +7,7 @@
 #define METRICS_H
 
 #include "engines.h"
-#include "request.h"
+#include "sale.h"
 
 #include <dlock.h>
 #include <stddef.h>
@@ -25,23 +25,12 @@ void metrics_abort(void);
 /* Counts an attempt of this instance at an entry of a queue. settled: it has its outcome now;
  * passed: another instance gave it that. Otherwise the entry stays queued. */
 void metrics_queue(bool settled, bool passed);
-void metrics_acquired(int64_t took_ns);
-void metrics_held(int64_t took_ns);
-/* Counts a hold that a sale, a guarded read or a change of the stock acquired, and its release if
- * that was confirmed. */
-void metrics_hold(void);
-void metrics_release(void);
-/* Counts a lock that a check of an ensemble acquired. */
-void metrics_check(void);
 /* Sets the stock of an existing item, as this instance's latest sale, PUT, restock or guarded read
  * saw it. */
 void metrics_stock(const char *item, int64_t left);
 /* Sets whether a server of that role was reachable when it was last checked. number: among several
  * of that role; else 0. */
 void metrics_server(enum server_role role, size_t number, bool up);
-/* Counts an answer. route: its number in the table of routes. */
-void metrics_http(size_t route, enum method method, unsigned status);
-void metrics_http_aborted(void);
 
 /* Values that the caller reads when it prints. */
 struct metrics_now {

@@ -9,14 +9,13 @@
 
 #include "admission.h"
 #include "segments.h"
+#include "settings_common.h"
 
 #include <dlock.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#define RUN_MAX 64
 
 struct setting {
     const struct dlock_rung *rung;

@@ -398,7 +398,7 @@ static void *outage_run(void *arg)
 
 /* stock_server NULL: an ensemble. */
 static bool outage_prepare(struct outage *outage, enum server_role role, struct lock_servers *locks,
-                           struct stock_server *stock_server, const char *key)
+                           struct store_server *stock_server, const char *key)
 {
     const size_t number = outage->counts[role]++;
     struct server *server = &outage->servers[role][number];

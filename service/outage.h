@@ -33,7 +33,7 @@ struct outage_options {
     /* Each Redis server is checked on its own connection, by a write of its key that changes
      * nothing. An ensemble is asked for a lock: see lock_servers_try. */
     struct lock_servers *locks; /* LOCK_ROLES of them, by role */
-    struct stock_server *stock_server;
+    struct store_server *stock_server;
     const char *lock_key, *stock_key;
 };
 /* NULL: out of memory or descriptors. */

@@ -10,6 +10,7 @@
 #include "queue_head.h"
 #include "section.h"
 #include "selling.h"
+#include "shop_request.h"
 #include "text.h"
 
 #include <string.h>
@@ -20,8 +21,8 @@
 
 void shop_accept_outcome(struct service *service, struct request *request)
 {
-    request->service = service;
-    request->sale.step = STEP_ASIDE; /* it runs on the threads for reads */
+    shop_request_of(request)->service = service;
+    shop_request_sale(request)->step = STEP_ASIDE; /* it runs on the threads for reads */
 }
 
 static void answer_by_stock(struct request *request, struct stock *stock, enum stock_status status)
@@ -30,8 +31,8 @@ static void answer_by_stock(struct request *request, struct stock *stock, enum s
     snprintf(detail, sizeof detail, "%s", stock_error(stock));
     text_hide_servers(detail);
     if (status == STOCK_MISSING)
-        answer_problem(request, PROBLEM_UNKNOWN_SALE, "%s.%s", request->sale.item,
-                       request->sale.random);
+        answer_problem(request, PROBLEM_UNKNOWN_SALE, "%s.%s", shop_request_sale(request)->item,
+                       shop_request_sale(request)->random);
     else
         answer_problem(request,
                        status == STOCK_INVALID ? PROBLEM_RECORD_INVALID : PROBLEM_STOCK_UNAVAILABLE,
@@ -71,21 +72,23 @@ static bool outcome_waits(const struct service *service, struct request *request
                           const char *number)
 {
     const int64_t now_ns = mono_ns();
-    const int64_t ends_ns = request->arrived_ns + request->wait_s * 1000 * NS_PER_MS;
+    const int64_t ends_ns =
+        request->arrived_ns + shop_request_of(request)->wait_s * 1000 * NS_PER_MS;
     const int64_t waited_ms = (now_ns - request->arrived_ns) / NS_PER_MS;
     int64_t pause_ms = waited_ms > FIND_FIRST_MS ? waited_ms : FIND_FIRST_MS;
     pause_ms = pause_ms < FIND_MAX_MS ? pause_ms : FIND_MAX_MS;
     if (now_ns >= ends_ns || atomic_load(&service->draining) || http_is_client_closed(request))
         return false;
-    if (number == NULL || !queue_heads_wait(service->heads, request, number,
+    if (number == NULL || !queue_heads_wait(service->heads, shop_request_of(request), number,
                                             min_ns(now_ns + LOOK_MS * NS_PER_MS, ends_ns)))
         workers_resume_at(service->waits, request, min_ns(now_ns + pause_ms * NS_PER_MS, ends_ns));
     return true;
 }
 
-bool shop_outcome(struct service *service, struct sale_worker *worker, struct request *request)
+bool shop_outcome(struct service *service, void *state, struct request *request)
 {
-    struct sale *sale = &request->sale;
+    struct sale_worker *worker = state;
+    struct sale *sale = shop_request_sale(request);
     struct stock_record record = {0};
     enum stock_status status = STOCK_UNAVAILABLE;
     if (section_end_by_outage(&service->env, sale, section_away_stock(&service->env))) {

@@ -17,7 +17,7 @@
 /* An item that is waited for. Its request is no client's: it carries the looks through the threads
  * for waits. */
 struct queue_head {
-    struct request look;
+    struct shop_request look;
     struct queue_heads *heads;
     struct request *first; /* those that wait, in any order. The mutex protects it, and next */
     struct queue_head *next;
@@ -56,7 +56,8 @@ static struct request *queue_head_take(struct queue_head *head, struct queue_num
     struct request *taken = NULL, **last = &taken, **link = &head->first;
     while (*link != NULL) {
         struct request *request = *link;
-        if (!queue_head_is_before(request->entry, before) && request->until_ns > now_ns) {
+        const struct shop_request *waiting = shop_request_of(request);
+        if (!queue_head_is_before(waiting->entry, before) && waiting->until_ns > now_ns) {
             link = &request->next;
             continue;
         }
@@ -108,19 +109,19 @@ static struct queue_number queue_head_read(const struct service *service, struct
 }
 
 /* Never answers. */
-static bool queue_head_look(struct service *service, struct sale_worker *worker,
-                            struct request *look)
+static bool queue_head_look(struct service *service, void *state, struct request *look)
 {
+    const struct sale_worker *worker = state;
     struct queue_head *head =
         (struct queue_head *)((char *)look - offsetof(struct queue_head, look));
     struct queue_heads *heads = head->heads;
     const struct queue_number oldest =
-        queue_head_read(service, worker->stock, look->sale.queue_key);
+        queue_head_read(service, worker->stock, head->look.sale.queue_key);
     pthread_mutex_lock(&heads->mutex);
     struct request *taken = queue_head_take(head, oldest, mono_ns());
     const bool is_used = head->first != NULL;
     if (!is_used) {
-        *queue_head_find(heads, look->sale.item) = head->next;
+        *queue_head_find(heads, head->look.sale.item) = head->next;
         heads->items--;
     }
     pthread_mutex_unlock(&heads->mutex);
@@ -132,8 +133,7 @@ static bool queue_head_look(struct service *service, struct sale_worker *worker,
     return false;
 }
 
-static const struct route queue_head_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
-                                              false,         RUN_SALES,    NULL, queue_head_look};
+static const struct route queue_head_route = {.where = RUN_WORKERS, .work = queue_head_look};
 
 /* NULL: out of memory, or there are too many items. The mutex is held. */
 static struct queue_head *queue_head_new(struct queue_heads *heads, const char *item)
@@ -142,7 +142,7 @@ static struct queue_head *queue_head_new(struct queue_heads *heads, const char *
     if (head == NULL)
         return NULL;
     head->heads = heads;
-    head->look.route = &queue_head_route;
+    head->look.request.route = &queue_head_route;
     head->look.service = heads->service;
     snprintf(head->look.sale.item, sizeof head->look.sale.item, "%s", item);
     sale_name_keys(&heads->service->config, &head->look.sale);
@@ -153,24 +153,25 @@ static struct queue_head *queue_head_new(struct queue_heads *heads, const char *
 
 /* ---- What others call ------------------------------------------------------------------------ */
 
-bool queue_heads_wait(struct queue_heads *heads, struct request *request, const char *number,
+bool queue_heads_wait(struct queue_heads *heads, struct shop_request *waiting, const char *number,
                       int64_t until_ns)
 {
-    request->entry = queue_head_number(number);
-    request->until_ns = until_ns;
+    waiting->entry = queue_head_number(number);
+    waiting->until_ns = until_ns;
     pthread_mutex_lock(&heads->mutex);
-    struct queue_head **link = queue_head_find(heads, request->sale.item);
+    struct queue_head **link = queue_head_find(heads, waiting->sale.item);
     const bool begins = *link == NULL;
     if (begins)
-        *link = queue_head_new(heads, request->sale.item);
+        *link = queue_head_new(heads, waiting->sale.item);
     struct queue_head *head = *link;
     if (head != NULL) {
-        request->next = head->first;
-        head->first = request;
+        waiting->request.next = head->first;
+        head->first = &waiting->request;
     }
     pthread_mutex_unlock(&heads->mutex);
     if (head != NULL && begins) /* nothing else ends it */
-        workers_resume_at(heads->service->waits, &head->look, mono_deadline_ns(QUEUE_HEAD_LOOK_MS));
+        workers_resume_at(heads->service->waits, &head->look.request,
+                          mono_deadline_ns(QUEUE_HEAD_LOOK_MS));
     return head != NULL;
 }
 

@@ -8,7 +8,7 @@
 #ifndef QUEUE_HEAD_H
 #define QUEUE_HEAD_H
 
-#include "request.h"
+#include "shop_request.h"
 
 #define QUEUE_HEAD_LOOK_MS 20
 #define QUEUE_HEAD_ITEMS_MAX 4096 /* items that are waited for at the same time */
@@ -19,12 +19,12 @@ struct service;
 /* NULL when out of memory. */
 struct queue_heads *queue_heads_new(struct service *service);
 
-/* The request, of the item request->sale.item, waits for the outcome of that entry. It is resumed
+/* The request, of the item of its sale, waits for the outcome of that entry. It is resumed
  * on service->waits when the head has passed the entry, or the queue is empty; at until_ns; when
  * the instance drains; or when the stock's server is away. None of these proves that there is an
  * outcome. False: there is no room, and the request does not wait. After true do not touch it. Any
  * thread. */
-bool queue_heads_wait(struct queue_heads *heads, struct request *request, const char *number,
+bool queue_heads_wait(struct queue_heads *heads, struct shop_request *waiting, const char *number,
                       int64_t until_ns);
 /* This instance has finished that entry: requests that wait for it or an older one are resumed. Any
  * thread; not after service->waits has stopped. */

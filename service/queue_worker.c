@@ -10,6 +10,7 @@
 #include "queue.h"
 #include "queue_head.h"
 #include "service.h"
+#include "shop_request.h"
 #include "text.h"
 
 #include <stddef.h>
@@ -24,7 +25,7 @@
 /* An item with a queue. Its request is no client's: it carries the sale of one entry after the
  * other through the threads for queues. */
 struct queue_work {
-    struct request request; /* while active: the thread's that runs it */
+    struct shop_request carrier; /* while active: the thread's that runs it */
     struct queue_worker *queue;
     struct queue_entry entry;
     struct sale names; /* of the item: its keys in Redis */
@@ -52,12 +53,7 @@ struct queue_worker {
 
 static struct queue_work *work_of(const struct request *request)
 {
-    return (struct queue_work *)((char *)request - offsetof(struct queue_work, request));
-}
-
-static struct request *request_of(const struct sale *sale)
-{
-    return (struct request *)((char *)sale - offsetof(struct request, sale));
+    return (struct queue_work *)((char *)request - offsetof(struct queue_work, carrier));
 }
 
 static void rest(struct queue_worker *queue, struct request *request, int64_t pause_ms)
@@ -77,14 +73,14 @@ static void push(struct queue_worker *queue, struct request *request)
 
 static void on_resume(struct sale *sale)
 {
-    struct request *request = request_of(sale);
-    workers_resume(request->service->queues, request);
+    struct shop_request *carrier = shop_request_with(sale);
+    workers_resume(carrier->service->queues, &carrier->request);
 }
 
 static void on_resume_at(struct sale *sale, int64_t at_ns)
 {
-    struct request *request = request_of(sale);
-    workers_resume_at(request->service->queues, request, at_ns);
+    struct shop_request *carrier = shop_request_with(sale);
+    workers_resume_at(carrier->service->queues, &carrier->request, at_ns);
 }
 
 static void on_switch(struct sale *sale)
@@ -144,13 +140,13 @@ static void stay_back(struct queue_work *work, const char *why, bool logs)
     note_why(work, why);
     const int64_t pause_ms = work->pause_ms;
     work->pause_ms = pause_ms * 2 < QUEUE_PAUSE_MAX_MS ? pause_ms * 2 : QUEUE_PAUSE_MAX_MS;
-    rest(work->queue, &work->request, pause_ms);
+    rest(work->queue, &work->carrier.request, pause_ms);
 }
 
 static void begin_sale(struct queue_work *work)
 {
     struct service *service = work->queue->service;
-    struct sale *sale = &work->request.sale;
+    struct sale *sale = &work->carrier.sale;
     *sale = (struct sale){.purpose = SALE_SELL,
                           .request = work->entry.request,
                           .quantity = work->entry.quantity,
@@ -205,7 +201,7 @@ static bool begin_next(struct queue_work *work, struct sale_worker *worker)
 
 static void end_sale(struct queue_work *work)
 {
-    const struct sale *sale = &work->request.sale;
+    const struct sale *sale = &work->carrier.sale;
     const bool ended = sale->settled || sale->passed;
     work->in_sale = false;
     if (sale->settled)
@@ -215,9 +211,9 @@ static void end_sale(struct queue_work *work)
         work->logged = false;
         note_why(work, "");
         if (sale->settled)
-            push(work->queue, &work->request);
+            push(work->queue, &work->carrier.request);
         else /* another instance processes the item: two would compete for each entry's lock */
-            rest(work->queue, &work->request, QUEUE_PAUSE_MS);
+            rest(work->queue, &work->carrier.request, QUEUE_PAUSE_MS);
     } else {
         if (sale->result == SALE_STOCK_INVALID)
             note_stuck(work);
@@ -226,22 +222,22 @@ static void end_sale(struct queue_work *work)
 }
 
 /* Never answers. */
-static bool run_work(struct service *service, struct sale_worker *worker, struct request *request)
+static bool run_work(struct service *service, void *state, struct request *request)
 {
+    struct sale_worker *worker = state;
     struct queue_work *work = work_of(request);
     struct queue_worker *queue = work->queue;
     (void)service;
     if (!work->in_sale && !begin_next(work, worker))
         return false;
-    if (sale_go_on(worker, &request->sale) == SALE_WAITING)
+    if (sale_go_on(worker, &work->carrier.sale) == SALE_WAITING)
         return false;
     end_sale(work);
     atomic_fetch_sub(&queue->in_sale, 1);
     return false;
 }
 
-static const struct route work_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
-                                        false,         RUN_SALES,    NULL, run_work};
+static const struct route work_route = {.where = RUN_WORKERS, .work = run_work};
 
 /* ---- All items ------------------------------------------------------------------------------- */
 
@@ -261,8 +257,8 @@ static struct queue_work *find_or_add(struct queue_worker *queue, const char *it
     if (work == NULL)
         return NULL;
     work->queue = queue;
-    work->request.route = &work_route;
-    work->request.service = queue->service;
+    work->carrier.request.route = &work_route;
+    work->carrier.service = queue->service;
     work->pause_ms = QUEUE_PAUSE_MS;
     snprintf(work->names.item, sizeof work->names.item, "%s", item);
     sale_name_keys(&queue->service->config, &work->names);
@@ -285,7 +281,7 @@ void queue_worker_wake(struct queue_worker *queue, const char *item)
     }
     pthread_mutex_unlock(&queue->mutex);
     if (begins)
-        push(queue, &work->request);
+        push(queue, &work->carrier.request);
 }
 
 /* Takes an idle item without entries out of its bucket. */
@@ -335,8 +331,9 @@ static void look_at_listed(void *arg, const struct queue_listed *listed)
 }
 
 /* Reads one page. Never answers. */
-static bool run_look(struct service *service, struct sale_worker *worker, struct request *look)
+static bool run_look(struct service *service, void *state, struct request *look)
 {
+    const struct sale_worker *worker = state;
     struct queue_worker *queue = worker_of(look);
     struct glance glance = {queue, worker->stock, queue->looks % TIDY_LOOKS == TIDY_LOOKS - 1};
     const bool asks = works(queue) && !outage_lasts(service->env.outage, ROLE_STOCK);
@@ -350,8 +347,7 @@ static bool run_look(struct service *service, struct sale_worker *worker, struct
     return false;
 }
 
-static const struct route look_route = {LISTENER_SHOP, METHOD_OTHER, "",   false,
-                                        false,         RUN_SALES,    NULL, run_look};
+static const struct route look_route = {.where = RUN_WORKERS, .work = run_look};
 
 long queue_worker_length(struct queue_worker *queue)
 {
@@ -487,7 +483,6 @@ struct queue_worker *queue_worker_new(struct service *service)
     queue->service = service;
     queue->look.route = &look_route;
     snprintf(queue->cursor, sizeof queue->cursor, "0");
-    queue->look.service = service;
     pthread_mutex_init(&queue->mutex, NULL);
     atomic_init(&queue->ending, false);
     atomic_init(&queue->in_sale, 0);

@@ -49,7 +49,7 @@ struct look {
 
 struct asker {
     struct look *look;
-    struct stock_server *server;
+    struct store_server *server;
     pthread_t thread;
     bool started;
 };

@@ -9,6 +9,8 @@
 #include "../lock/clock.h"
 #include "admission.h"
 #include "conflict.h"
+#include "lock_history.h"
+#include "lock_meter.h"
 #include "log.h"
 #include "metrics.h"
 #include "queue.h"
@@ -167,7 +169,7 @@ static bool take_lock_owner(const struct sale_env *env, struct sale *sale)
     holder->thread = sale->lock_owner->number;
     snprintf(holder->request, sizeof holder->request, "%s", sale->request);
     snprintf(holder->item, sizeof holder->item, "%s", sale->item);
-    sale_record_serve(holder);
+    lock_history_serve(holder);
     return true;
 }
 
@@ -280,9 +282,9 @@ static void sale_let_go(struct sale_worker *worker, struct sale *sale, dlock_hol
     dlock_status released = sale->abandons ? dlock_abandon(hold) : dlock_release(hold, NULL);
     const char *status =
         sale->abandons && released == DLOCK_OK ? "ABANDONED" : dlock_status_name(released);
-    metrics_held(mono_ns() - sale->granted_ns);
+    lock_meter_held(mono_ns() - sale->granted_ns);
     if (released == DLOCK_OK && !sale->abandons)
-        metrics_release();
+        lock_meter_release();
     if (sale->purpose != SALE_RESTOCK)
         RECORD(worker->env, sale, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", sale->hold_id,
                status);
@@ -344,7 +346,7 @@ static enum sale_step sale_answered(struct sale_worker *worker, struct sale *sal
     }
     sale->granted_ns = mono_ns();
     sale->token = dlock_token(sale->hold);
-    metrics_acquired(sale->granted_ns - sale->acquire_ns);
+    lock_meter_acquired(sale->granted_ns - sale->acquire_ns);
     for (size_t i = span_count(sale); i-- > 0;) {
         span_turn(env, sale, i);
         lock_servers_note(env->locks[sale_locks(env)->role], sale->hold);
@@ -551,12 +553,12 @@ static enum sale_step (*const steps[])(struct sale_worker *worker, struct sale *
 enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale)
 {
     bool suspended = false;
-    sale_record_serve(sale->lock_owner != NULL ? sale->lock_owner->holder : NULL);
+    lock_history_serve(sale->lock_owner != NULL ? sale->lock_owner->holder : NULL);
     while (!suspended && sale->step != STEP_OVER) {
         sale->waits_for = WAIT_NOTHING;
         sale->step = steps[sale->step](worker, sale);
         suspended = sale_suspend(worker->env, sale);
     }
-    sale_record_serve(NULL);
+    lock_history_serve(NULL);
     return suspended ? SALE_WAITING : SALE_OVER;
 }

@@ -24,6 +24,8 @@
 
 #include <stdatomic.h>
 
+enum sale_purpose { SALE_SELL, SALE_RESTOCK, SALE_READ };
+
 #define KEY_MAX (ITEM_MAX + 32)
 #define SALE_KEY_MAX 64 /* the longest Idempotency-Key */
 #define RECORD_KEY_MAX (KEY_MAX + SALE_KEY_MAX + 8)
@@ -118,7 +120,7 @@ struct sale_env {
     const struct config *config;
     struct mode *mode;
     struct lock_servers *locks[LOCK_ROLES]; /* by lock_servers_role; NULL: not given */
-    struct stock_server *stock_server;
+    struct store_server *stock_server;
     struct history *history; /* or NULL */
     const int *codes;        /* by enum sale_result: the code that the history records */
     struct outage *outage;
@@ -247,7 +249,5 @@ enum sale_progress sale_go_on(struct sale_worker *worker, struct sale *sale);
 /* For dlock_options.on_event: an event of a sale's hold, or of a lock's server. arg: the struct
  * lock_servers. */
 void sale_on_event(void *arg, const struct dlock_event *event);
-/* For dlock_options.on_trace, and the stock's on_trace. arg: the history. */
-void sale_on_trace(void *arg, const struct dlock_trace *trace);
 
 #endif

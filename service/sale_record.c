@@ -5,6 +5,7 @@
 #include "sale_record.h"
 
 #include "../lock/clock.h"
+#include "lock_history.h"
 #include "log.h"
 #include "metrics.h"
 #include "queue.h"
@@ -114,45 +115,13 @@ void sale_record_segments(const struct sale_env *env, struct sale *sale,
     }
 }
 
-/* ---- Events and commands of the lock library ------------------------------------------------- */
-
-/* The holder that the calling thread works for; NULL: none. */
-static _Thread_local const struct holder *served;
-
-void sale_record_serve(const struct holder *holder)
-{
-    served = holder;
-}
-
-static struct history_request record_for(const struct holder *holder)
-{
-    return (struct history_request){
-        .thread = holder->thread, .request = holder->request, .item = holder->item};
-}
-
-void sale_on_trace(void *arg, const struct dlock_trace *trace)
-{
-    const int64_t sent_ns = mono_ns() - trace->took_us * 1000;
-    char sent[900], reply[400], server[300];
-    struct history_request record;
-    const struct holder *holder = trace->user != NULL ? trace->user : served;
-    if (holder != NULL)
-        record = record_for(holder);
-    text_quote(sent, sizeof sent, trace->sent);
-    text_quote(reply, sizeof reply, trace->reply);
-    text_quote(server, sizeof server, trace->server);
-    history_event(arg, holder != NULL ? &record : NULL, "command",
-                  ",\"sent_ns\":%" PRId64 ",\"server\":\"%s\",\"sent\":\"%s\",\"reply\":\"%s\"",
-                  sent_ns, server, sent, reply);
-}
+/* ---- Events of the lock library -------------------------------------------------------------- */
 
 void sale_on_event(void *arg, const struct dlock_event *event)
 {
     const struct lock_servers *locks = arg;
     const struct sale_env *env = locks->env;
-    struct history *history = env->history;
     const struct holder *holder = event->user;
-    char reason[160];
     if (event->name == NULL) {
         outage_hint_about(env->outage, locks->role, event->reason,
                           event->kind == DLOCK_EVENT_CONNECTION_RESTORED ? OUTAGE_RESTORED
@@ -163,22 +132,5 @@ void sale_on_event(void *arg, const struct dlock_event *event)
     }
     if (holder == NULL) /* a check of the servers: see lock_servers_try */
         return;
-    if (event->kind == DLOCK_EVENT_LOST)
-        log_event(LOG_WARNING, "lock-lost", "%s: %s", event->name, event->reason);
-    else if (event->kind == DLOCK_EVENT_RENEWAL_FAILED)
-        log_event(LOG_WARNING, "renewal-failed", "%s: %s", event->name, event->reason);
-    if (history == NULL || event->kind == DLOCK_EVENT_RENEWAL_FAILED ||
-        holder->purpose == SALE_RESTOCK)
-        return;
-    struct history_request record = record_for(holder);
-    record.rung = event->rung;
-    record.lock = event->name;
-    if (event->kind == DLOCK_EVENT_RENEWED) {
-        history_event(history, &record, "renew", ",\"hold\":\"%s#%" PRIu64 "\"", event->owner,
-                      event->acquisition);
-        return;
-    }
-    text_quote(reason, sizeof reason, event->reason);
-    history_event(history, &record, "lost", ",\"hold\":\"%s#%" PRIu64 "\",\"reason\":\"%s\"",
-                  event->owner, event->acquisition, reason);
+    lock_history_event(holder->purpose == SALE_RESTOCK ? NULL : env->history, event);
 }

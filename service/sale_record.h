@@ -30,8 +30,4 @@ void sale_record_segments(const struct sale_env *env, struct sale *sale,
  * Does nothing for a restock, which records its own end. */
 void sale_record_end(const struct sale_env *env, const struct sale *sale);
 
-/* From now on the calling thread works for this holder; NULL: for none. The thread's commands are
- * recorded as the holder's. */
-void sale_record_serve(const struct holder *holder);
-
 #endif

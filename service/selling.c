@@ -8,6 +8,7 @@
 #include "resolve.h"
 #include "log.h"
 #include "conflict.h"
+#include "lock_meter.h"
 #include "metrics.h"
 #include "queue.h"
 #include "sale_record.h"
@@ -582,7 +583,7 @@ enum sale_step selling_reentered(struct sale_worker *worker, struct sale *sale)
         status = dlock_release(sale->answer.hold, NULL);
         error = dlock_error();
         if (status == DLOCK_OK)
-            metrics_release();
+            lock_meter_release();
         if (!same) /* another server has the lock by now */
             status = DLOCK_LOST;
     }

@@ -7,17 +7,16 @@
 #include "../lock/clock.h"
 #include "conflict.h"
 #include "handlers.h"
+#include "lock_history.h"
 #include "log.h"
 #include "outage.h"
-#include "net.h"
+#include "shop_request.h"
+#include "shop_routes.h"
 #include "text.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define READ_THREADS 2
@@ -26,8 +25,7 @@
 #define ASIDE_THREADS 2
 #define SIDE_QUEUE 1024 /* the queue of each of these two pools */
 #define LOCK_THREADS 2  /* the lock library's threads that make attempts for waiting sales */
-#define SHOP_THREADS 2
-#define LOCK_OTHERS 2 /* who ask a lock's server beside its threads: the timekeeper, the outage */
+#define LOCK_OTHERS 2   /* who ask a lock's server beside its threads: the timekeeper, the outage */
 #define OTHER_DESCRIPTORS 64
 #define ETCD_REQUESTS 64 /* connections of etcd's client beside those of watches: dlock_etcd.h */
 
@@ -86,7 +84,7 @@ static void run_request(void *arg, struct request *request)
 
 static void expire_request(void *arg, struct request *request)
 {
-    routes_expire(arg, request);
+    shop_routes_expire(arg, request);
     http_answer(request);
 }
 
@@ -136,31 +134,16 @@ static int64_t watches_max(const struct config *config)
 
 static bool raise_descriptor_limit(const struct config *config, char error[SERVICE_ERROR_MAX])
 {
-    struct rlimit limit;
     const int64_t per_thread = (int64_t)config->lock_url_count; /* a connection a server */
     const int64_t lock_threads =
         config->workers + QUEUE_THREADS + ASIDE_THREADS + LOCK_THREADS + LOCK_OTHERS;
-    rlim_t needed =
-        (rlim_t)(config->connections + ADMIN_CONNECTIONS + 2 * config->workers + QUEUE_THREADS +
-                 per_thread * lock_threads + watches_max(config) + OTHER_DESCRIPTORS);
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return service_wrong(error, strerror(errno));
-    if (limit.rlim_cur >= needed)
-        return true;
-    limit.rlim_cur = needed;
-    rlim_t hard = limit.rlim_max;
-    if (limit.rlim_max < needed)
-        limit.rlim_max = needed;
-    if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
-        return true;
-    snprintf(error, SERVICE_ERROR_MAX,
-             "--connections %" PRId64 "%s needs %ju file descriptors, the limit is %ju: raise it "
-             "(ulimit -Hn %ju) or ask for fewer connections",
-             config->connections,
-             watches_max(config) > 0 ? " with etcd, which may have a connection for each sale,"
-                                     : "",
-             (uintmax_t)needed, (uintmax_t)hard, (uintmax_t)needed);
-    return false;
+    const int64_t needed = config->connections + ADMIN_CONNECTIONS + 2 * config->workers +
+                           QUEUE_THREADS + per_thread * lock_threads + watches_max(config) +
+                           OTHER_DESCRIPTORS;
+    return process_raise_descriptors(
+        needed, config->connections,
+        watches_max(config) > 0 ? " with etcd, which may have a connection for each sale," : "",
+        error);
 }
 
 void service_begin_members(const struct service *service, const struct setting *setting, char *text,
@@ -180,27 +163,6 @@ void service_begin_members(const struct service *service, const struct setting *
              conflict_word(setting->on_conflict), setting->local_first ? "true" : "false",
              setting->check_hold ? "true" : "false", setting->guard_reads ? "true" : "false", admit,
              segments, config->keys == KEYS_ARTICLE ? "article" : "item");
-}
-
-static bool start_failpoints(struct service *service, char error[SERVICE_ERROR_MAX])
-{
-    const struct config *config = &service->config;
-    const char *files = config->failpoint_files;
-    char problem[FAILPOINT_ERROR_MAX];
-    struct stat status;
-    if (files[0] != '\0' && (stat(files, &status) != 0 || !S_ISDIR(status.st_mode))) {
-        snprintf(error, SERVICE_ERROR_MAX,
-                 "--failpoint-files: \"%.400s\" is no folder; name one that is there",
-                 text_without_logins(files));
-        return false;
-    }
-    service->env.failpoints = failpoints_new(files);
-    if (service->env.failpoints == NULL)
-        return service_wrong(error, "out of memory");
-    if (failpoints_set_list(service->env.failpoints, config->failpoints, problem))
-        return true;
-    snprintf(error, SERVICE_ERROR_MAX, "--failpoints: %.480s", problem);
-    return false;
 }
 
 /* Reports a connection to the stock's server. arg: points to env.outage. */
@@ -236,17 +198,19 @@ static bool start_locks(struct service *service, char error[SERVICE_ERROR_MAX])
 static bool start_servers(struct service *service, char error[SERVICE_ERROR_MAX])
 {
     const struct config *config = &service->config;
-    struct stock_options options = {.url = config->stock_redis,
+    struct store_options options = {.url = config->stock_redis,
+                                    .what = "stock",
                                     .timeout_ms = config->redis_timeout_ms,
                                     .replicas_ack = (enum dlock_replicas_ack)config->replicas_ack,
                                     .replicas = (size_t)config->replicas,
                                     .sentinel_user = text_or_null(config->sentinel_user),
                                     .sentinel_password = text_or_null(config->sentinel_password),
-                                    .on_trace = config->history_commands ? sale_on_trace : NULL,
+                                    .on_trace =
+                                        config->history_commands ? lock_history_trace : NULL,
                                     .on_trace_arg = service->env.history,
                                     .on_connection = service_on_connection,
                                     .on_connection_arg = &service->env.outage};
-    service->stock_server = service->env.stock_server = stock_server_new(&options);
+    service->stock_server = service->env.stock_server = store_server_new(&options);
     if (service->stock_server == NULL)
         return service_wrong(error, "out of memory");
     if (!start_locks(service, error))
@@ -306,7 +270,9 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
                                      .codes = shop_codes,
                                      .waiting = &service->waiting};
     service_begin_members(service, &setting, begin, sizeof begin);
-    if (config->enable_failpoints && !start_failpoints(service, error))
+    if (config->enable_failpoints &&
+        (service->env.failpoints =
+             failpoints_start(config->failpoint_files, config->failpoints, error)) == NULL)
         return false;
     if (config->history[0] != '\0' &&
         (service->env.history = history_open(config->history, config->instance, begin, error)) ==
@@ -334,7 +300,7 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
         .on_event = sale_on_event,
         .on_point = config->enable_failpoints ? failpoints_on_point : NULL,
         .on_point_arg = service->env.failpoints,
-        .on_trace = config->history_commands ? sale_on_trace : NULL,
+        .on_trace = config->history_commands ? lock_history_trace : NULL,
         .on_trace_arg = service->env.history,
     };
     if (!open_locks(service, &options, error))
@@ -354,73 +320,15 @@ static bool start_parts(struct service *service, char error[SERVICE_ERROR_MAX])
            service_wrong(error, "not enough memory or threads for --workers");
 }
 
-/* Both sockets are opened first, so that a busy port is noticed before anything is written. */
-struct sockets {
-    struct listening shop;
-    struct listening admin;
-};
-
-/* Beyond loopback, users of other machines may reach the admin listener. */
-static bool may_listen(const struct config *config, const struct listening *admin,
-                       char error[SERVICE_ERROR_MAX])
+static bool listen_now(struct service *service, char error[SERVICE_ERROR_MAX])
 {
-    if (admin->loopback || config->admin_token[0] != '\0')
-        return true;
-    snprintf(error, SERVICE_ERROR_MAX,
-             "--admin-listen %.200s is beyond loopback and needs a token: give --admin-token-file "
-             "FILE, or listen on 127.0.0.1 or [::1]",
-             config->admin_listen);
-    return false;
-}
-
-static bool open_sockets(const struct config *config, struct sockets *sockets,
-                         char error[SERVICE_ERROR_MAX])
-{
-    sockets->admin.fd = -1;
-    return net_listen(config->listen, &sockets->shop, error) &&
-           (strcmp(config->admin_listen, "off") == 0 ||
-            (net_listen(config->admin_listen, &sockets->admin, error) &&
-             may_listen(config, &sockets->admin, error)));
-}
-
-static struct http *start_http(struct service *service, enum listener listener,
-                               const struct listening *listening, unsigned threads,
-                               int64_t connections_max)
-{
-    return http_start(&(struct http_options){
-        .listener = listener,
-        .fd = listening->fd,
-        .threads = threads,
-        .connections_max = (unsigned)connections_max,
-        .token = listener == LISTENER_ADMIN ? service->config.admin_token : "",
-        .address = service->config.admin_listen,
-        .instance = service->config.instance,
-        .log_requests = service->config.log_requests,
-        .request_ms = service->config.request_ms,
-        .service = service,
-        .serve = routes_serve});
-}
-
-static bool listen_now(struct service *service, const struct sockets *sockets,
-                       char error[SERVICE_ERROR_MAX])
-{
-    const struct config *config = &service->config;
-    bool has_admin = sockets->admin.fd >= 0;
-    if (has_admin)
-        service->admin = start_http(service, LISTENER_ADMIN, &sockets->admin, 1, ADMIN_CONNECTIONS);
-    service->shop =
-        start_http(service, LISTENER_SHOP, &sockets->shop, SHOP_THREADS, config->connections);
-    if (service->shop == NULL || (has_admin && service->admin == NULL))
-        return service_wrong(error, "libmicrohttpd could not start");
-    if (has_admin)
-        log_event(LOG_INFO, "admin-listening", "%s", sockets->admin.address);
-    if (has_admin && !sockets->admin.loopback)
-        log_event(LOG_WARNING, "admin-exposed",
-                  "the admin listener is on %s: every client that reaches it can read the "
-                  "settings; with the token it can change them",
-                  sockets->admin.address);
-    log_event(LOG_INFO, "listening", "%s", sockets->shop.address);
-    return true;
+    return listeners_start(&service->listeners, &service->config.common,
+                           &(struct http_options){.routes = &shop_routes,
+                                                  .request_size = sizeof(struct shop_request),
+                                                  .take_key = shop_routes_take_key,
+                                                  .arg = service,
+                                                  .serve = shop_routes_serve},
+                           error);
 }
 
 /* Begins to process queues, also those of earlier instances. */
@@ -432,7 +340,6 @@ static bool service_start_queues(struct service *service)
 
 bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX])
 {
-    struct sockets sockets;
     memset(service, 0, sizeof *service);
     service->config = *config;
     *config = (struct config){0};
@@ -452,29 +359,10 @@ bool service_start(struct service *service, struct config *config, char error[SE
         log_event(LOG_WARNING, "flawed-admission", "--admit window is flawed: %s", ADMISSION_FLAW);
     if (config->segments.naive)
         log_event(LOG_WARNING, "flawed-segments", "--segments naive is flawed: %s", SEGMENTS_FLAW);
-    return raise_descriptor_limit(config, error) && open_sockets(config, &sockets, error) &&
-           start_parts(service, error) && listen_now(service, &sockets, error) &&
+    return raise_descriptor_limit(config, error) &&
+           listeners_open(&service->listeners, &config->common, error) &&
+           start_parts(service, error) && listen_now(service, error) &&
            service_start_queues(service);
-}
-
-void service_reopen(struct service *service)
-{
-    const char *log_file = service->config.log_file;
-    struct history *history = service->env.history;
-    char error[HISTORY_ERROR_MAX], problem[OUTPUT_ERROR_MAX];
-    bool has_log = log_file[0] != '\0', has_history = history != NULL;
-    bool failed_log = has_log && !log_open(log_file, problem);
-    bool failed_history = has_history && !history_reopen(history, error);
-    if (failed_log)
-        log_event(LOG_ERROR, "reopen", "%s; the old file continues", problem);
-    if (failed_history)
-        log_event(LOG_ERROR, "reopen", "%s; the old file continues; repair this, then send SIGHUP",
-                  error);
-    if (!has_log && !has_history)
-        log_event(LOG_INFO, "reopen",
-                  "SIGHUP: there is no file to reopen, neither --log-file nor --history");
-    else if (!failed_log && !failed_history)
-        log_event(LOG_INFO, "reopened", "SIGHUP");
 }
 
 /* ---- End ------------------------------------------------------------------------------------- */
@@ -497,8 +385,7 @@ static int64_t cancel_after_ms(const struct config *config)
 static bool wait_idle(const struct service *service, int64_t deadline_ns)
 {
     const struct timespec pause = {.tv_nsec = NS_PER_MS};
-    if (!http_wait_idle(service->shop, deadline_ns) ||
-        !(service->admin == NULL || http_wait_idle(service->admin, deadline_ns)))
+    if (!listeners_wait_idle(&service->listeners, deadline_ns))
         return false;
     while (!queue_worker_is_idle(service->queue) && mono_ns() < deadline_ns)
         nanosleep(&pause, NULL);
@@ -512,7 +399,7 @@ bool service_drain(struct service *service)
     atomic_store(&service->draining, true);
     queue_worker_end(service->queue);
     failpoints_end(service->env.failpoints);
-    http_quiesce(service->shop);
+    listeners_quiesce(&service->listeners);
     if (wait_idle(service, start_ns + cancel_after_ms(config) * NS_PER_MS))
         return true;
     log_event(LOG_WARNING, "drain", "requests still wait for locks: their waits are cancelled");
@@ -541,8 +428,7 @@ void service_stop(struct service *service)
     workers_stop(service->reads);
     workers_stop(service->waits);
     workers_stop(service->aside);
-    http_stop(service->shop);
-    http_stop(service->admin);
+    listeners_stop(&service->listeners);
     workers_free(service->sales);
     queue_worker_free(service->queue);
     queue_heads_free(service->heads);
@@ -556,11 +442,11 @@ void service_stop(struct service *service)
     outage_stop(service->env.outage); /* its threads use the clients */
     for (size_t role = 0; role < LOCK_ROLES; role++)
         lock_servers_close(&service->locks[role]);
-    stock_server_stop(service->stock_server);
+    store_server_stop(service->stock_server);
     outage_free(service->env.outage);
     for (size_t role = 0; role < LOCK_ROLES; role++)
         lock_servers_free(&service->locks[role]);
-    stock_server_free(service->stock_server);
+    store_server_free(service->stock_server);
     history_close(service->env.history);
     failpoints_free(service->env.failpoints);
     epochs_destroy(&service->epochs);

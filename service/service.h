@@ -36,14 +36,12 @@
 #ifndef SERVICE_H
 #define SERVICE_H
 
-#include "http.h"
 #include "idempotency.h"
+#include "listeners.h"
 #include "queue_head.h"
 #include "queue_worker.h"
 #include "sale.h"
 #include "workers.h"
-
-#define ADMIN_CONNECTIONS 64
 
 struct service {
     struct config config;
@@ -55,7 +53,7 @@ struct service {
     struct idempotency keys;               /* keys of sales in flight */
     atomic_long waiting;                   /* acquires not answered yet; see env.waiting */
     atomic_long changes;                   /* changes of the stock that are not answered yet */
-    struct stock_server *stock_server;
+    struct store_server *stock_server;
     struct queue_worker *queue;
     struct queue_heads *heads;
     struct workers *sales;
@@ -68,17 +66,14 @@ struct service {
         bool looking;
         struct request *waiting; /* for the result of the current check */
     } readiness;
-    struct http *shop;
-    struct http *admin; /* NULL: off */
+    struct listeners listeners;
     atomic_bool draining;
 };
 
-#define SERVICE_ERROR_MAX 512
+#define SERVICE_ERROR_MAX PROCESS_ERROR_MAX
 
 /* Takes over the config, also on failure. False: error[] says why. */
 bool service_start(struct service *service, struct config *config, char error[SERVICE_ERROR_MAX]);
-/* Continues the log and the history in new files, if the old ones were moved or removed. */
-void service_reopen(struct service *service);
 /* How long a sale's critical section may take: its business time, and its commands to slow
  * servers. */
 int64_t service_section_ms(const struct config *config);

@@ -7,6 +7,7 @@
 #include "../lock/clock.h"
 #include "http.h"
 #include "json.h"
+#include "shop_request.h"
 #include "span.h"
 #include "text.h"
 
@@ -26,7 +27,7 @@ void shop_health(struct service *service, struct request *request)
 #define PROBLEM_ACCEPTED PROBLEM_COUNT
 #define PROBLEM_STALE_TOKEN PROBLEM_LOCK_LOST
 #define PROBLEM_STALE_EPOCH PROBLEM_LOCK_LOST
-static const enum problem problems[] = {
+static const int problems[] = {
 #define X(name, event, reason) PROBLEM_##name,
     SALE_RESULTS(X)
 #undef X
@@ -64,7 +65,7 @@ static void add_part(const struct sale *sale, size_t number, char *text, size_t 
 
 static void answer_segments(const struct service *service, struct request *request)
 {
-    const struct sale *sale = &request->sale;
+    const struct sale *sale = shop_request_sale(request);
     char parts[SEGMENTS_MAX * 80] = "", text[sizeof parts + 512];
     for (size_t i = 0; i < span_count(sale); i++)
         add_part(sale, i, parts, sizeof parts);
@@ -76,9 +77,18 @@ static void answer_segments(const struct service *service, struct request *reque
     answer_long(request, 200, "application/json", strdup(text)); /* longer than answer.text */
 }
 
+static void answer_left(struct request *request, const struct sale *sale)
+{
+    char left[40];
+    snprintf(left, sizeof left, ",\"left\":%" PRId64, sale->left);
+    answer_problem_with(request, problems[sale->result], left,
+                        "%" PRId64 " of %s were asked for, %" PRId64 " are left", sale->quantity,
+                        sale->item, sale->left);
+}
+
 void shop_answer_sale(const struct service *service, struct request *request)
 {
-    struct sale *sale = &request->sale;
+    struct sale *sale = shop_request_sale(request);
     const char *instance = sale->replayed ? sale->answered_by : service->config.instance;
     request->answer.replayed = sale->replayed;
     if (sale->result == SALE_ACCEPTED) {
@@ -100,12 +110,12 @@ void shop_answer_sale(const struct service *service, struct request *request)
                     ",\"item\":\"%s\",\"instance\":\"%s\"}",
                     sale->quantity, sale->left, sale->unit, sale->item, instance);
     else if (sale->result == SALE_SOLD_OUT || sale->result == SALE_INSUFFICIENT_STOCK)
-        answer_left(request, problems[sale->result], sale->left,
-                    "%" PRId64 " of %s were asked for, %" PRId64 " are left", sale->quantity,
-                    sale->item, sale->left);
+        answer_left(request, sale);
     else {
         text_hide_servers(sale->detail);
         answer_problem(request, problems[sale->result], "%s", sale->detail);
+        if (sale->result == SALE_REQUEST_IN_FLIGHT)
+            request->answer.retry_s = 1;
         if (sale->result == SALE_DEADLINE && sale->replayed) /* it is final: see queue.h */
             request->answer.retry_s = 0;
     }
@@ -113,37 +123,32 @@ void shop_answer_sale(const struct service *service, struct request *request)
         request->answer.retry_s = retry_s(sale->wait_us);
 }
 
-static struct request *request_of(const struct sale *sale)
-{
-    return (struct request *)((char *)sale - offsetof(struct request, sale));
-}
-
 static void shop_resume(struct sale *sale)
 {
-    struct request *request = request_of(sale);
-    workers_resume(request->service->sales, request);
+    struct shop_request *of = shop_request_with(sale);
+    workers_resume(of->service->sales, &of->request);
 }
 
 static void resume_at(struct sale *sale, int64_t at_ns)
 {
-    struct request *request = request_of(sale);
-    workers_resume_at(request->service->sales, request, at_ns);
+    struct shop_request *of = shop_request_with(sale);
+    workers_resume_at(of->service->sales, &of->request, at_ns);
 }
 
 /* Keeps no thread: the switch ends only when the sales in flight have ended, and they need the
  * threads. */
 static void resume_after_switch(struct sale *sale)
 {
-    struct request *request = request_of(sale);
-    struct service *service = request->service;
-    workers_put_off(service->sales, request);
+    struct shop_request *of = shop_request_with(sale);
+    struct service *service = of->service;
+    workers_put_off(service->sales, &of->request);
     if (!atomic_load(&service->mode.closed)) /* the switch has just ended */
         workers_go_on(service->sales);
 }
 
 static bool is_client_closed(const struct sale *sale)
 {
-    return http_is_client_closed(request_of(sale));
+    return http_is_client_closed(&shop_request_with(sale)->request);
 }
 
 static const struct sale_driver driver = {.resume = shop_resume,
@@ -154,34 +159,36 @@ static const struct sale_driver driver = {.resume = shop_resume,
 /* Each request about the stock begins here. */
 static void shop_arrive(struct service *service, struct request *request)
 {
-    request->service = service;
-    request->sale.driver = &driver;
-    request->sale.request = request->id;
-    request->sale.arrived_ns = request->arrived_ns;
-    sale_arrive(&service->env, &request->sale);
+    struct sale *sale = shop_request_sale(request);
+    shop_request_of(request)->service = service;
+    sale->driver = &driver;
+    sale->request = request->id;
+    sale->arrived_ns = request->arrived_ns;
+    sale_arrive(&service->env, sale);
 }
 
 /* Each request about the stock ends here. */
 static void shop_answer(struct service *service, struct request *request)
 {
+    struct sale *sale = shop_request_sale(request);
     shop_answer_sale(service, request);
-    span_free(request->sale.span);
-    request->sale.span = NULL;
-    idempotency_release(&service->keys, &request->sale);
-    if (request->sale.purpose == SALE_RESTOCK)
+    span_free(sale->span);
+    sale->span = NULL;
+    idempotency_release(&service->keys, sale);
+    if (sale->purpose == SALE_RESTOCK)
         atomic_fetch_sub(&service->changes, 1);
 }
 
 void shop_refuse(struct service *service, struct request *request, enum sale_result result,
                  const char *detail)
 {
-    sale_refuse(&service->env, &request->sale, result, detail);
+    sale_refuse(&service->env, shop_request_sale(request), result, detail);
     shop_answer(service, request);
 }
 
 bool shop_refuse_by_outage(struct service *service, struct request *request)
 {
-    if (!sale_refuse_by_outage(&service->env, &request->sale))
+    if (!sale_refuse_by_outage(&service->env, shop_request_sale(request)))
         return false;
     shop_answer(service, request);
     return true;
@@ -189,9 +196,9 @@ bool shop_refuse_by_outage(struct service *service, struct request *request)
 
 void shop_accept_sale(struct service *service, struct request *request)
 {
-    request->sale.purpose = SALE_SELL;
+    shop_request_sale(request)->purpose = SALE_SELL;
     bool draining = atomic_load(&service->draining);
-    bool first = draining || idempotency_claim(&service->keys, &request->sale);
+    bool first = draining || idempotency_claim(&service->keys, shop_request_sale(request));
     shop_arrive(service, request);
     if (draining)
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more sales");
@@ -203,15 +210,15 @@ void shop_accept_sale(struct service *service, struct request *request)
 
 void shop_accept_read(struct service *service, struct request *request)
 {
-    request->sale.purpose = SALE_READ;
+    shop_request_sale(request)->purpose = SALE_READ;
     shop_arrive(service, request);
-    if (request->sale.step != STEP_ASIDE && atomic_load(&service->draining))
+    if (shop_request_sale(request)->step != STEP_ASIDE && atomic_load(&service->draining))
         shop_refuse(service, request, SALE_DRAINING, "the instance takes no more guarded reads");
 }
 
-bool shop_sell(struct service *service, struct sale_worker *worker, struct request *request)
+bool shop_sell(struct service *service, void *worker, struct request *request)
 {
-    if (sale_go_on(worker, &request->sale) == SALE_WAITING)
+    if (sale_go_on(worker, shop_request_sale(request)) == SALE_WAITING)
         return false;
     shop_answer(service, request);
     return true;
@@ -248,7 +255,7 @@ static bool take_units(struct request *request, const char *name, int min, int64
 
 static void accept_restock(struct service *service, struct request *request)
 {
-    request->sale.purpose = SALE_RESTOCK;
+    shop_request_sale(request)->purpose = SALE_RESTOCK;
     const long others = atomic_fetch_add(&service->changes, 1);
     shop_arrive(service, request);
     if (atomic_load(&service->draining))
@@ -260,13 +267,13 @@ static void accept_restock(struct service *service, struct request *request)
 
 void shop_accept_set(struct service *service, struct request *request)
 {
-    if (take_units(request, "stock", 0, &request->sale.quantity))
+    if (take_units(request, "stock", 0, &shop_request_sale(request)->quantity))
         accept_restock(service, request);
 }
 
 void shop_accept_add(struct service *service, struct request *request)
 {
-    request->sale.adds = true;
-    if (take_units(request, "add", 1, &request->sale.quantity))
+    shop_request_sale(request)->adds = true;
+    if (take_units(request, "add", 1, &shop_request_sale(request)->quantity))
         accept_restock(service, request);
 }

@@ -6,6 +6,8 @@
 #ifndef STOCK_H
 #define STOCK_H
 
+#include "store.h"
+
 #include <dlock.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,51 +41,14 @@ enum stock_status {
     STOCK_LOST,
 };
 
-/* A server, shared by all threads. */
-struct stock_server;
-struct stock_options {
-    const char *url; /* as in dlock_options.servers */
-    int64_t timeout_ms;
-    /* As dlock_options: how many of the server's replicas must confirm a sale's write. */
-    enum dlock_replicas_ack replicas_ack;
-    size_t replicas;
-    /* It votes on locks beside others: a connection is refused as the lock's would be. */
-    bool votes;
-    const char *sentinel_user; /* as in dlock_options; NULL: none */
-    const char *sentinel_password;
-    /* Called after every command, as dlock_options.on_trace is. NULL: none. */
-    void (*on_trace)(void *arg, const struct dlock_trace *trace);
-    void *on_trace_arg;
-    /* Called after each attempt to connect, and when a connection has failed. NULL: none. */
-    void (*on_connection)(void *arg, bool works);
-    void *on_connection_arg;
-};
-/* timeout_ms limits connecting, and the time from each command to its whole reply. NULL: out of
- * memory, or the URL is not valid. */
-struct stock_server *stock_server_new(const struct stock_options *options);
-/* A random number of the server process to which a connection was made last; 0: not known. Any
- * thread. */
-uint64_t stock_server_process(const struct stock_server *server);
-/* Its URL without the login. Any thread. */
-const char *stock_server_shown(const struct stock_server *server);
-/* Calls on_connection no more. */
-void stock_server_stop(struct stock_server *server);
-void stock_server_free(struct stock_server *server);
-/* The server's address without its login, with the port and the database that count if the URL has
- * none. Other spellings have other names: another name of the host, another order of sentinels. "":
- * the URL is not valid. */
-#define STOCK_SERVERS_MAX 512
-void stock_server_name(const char *url, char name[STOCK_SERVERS_MAX + 1]);
-/* Whether the two URLs name the same server, whatever their logins, databases and spellings. */
-bool stock_server_is_same(const char *one, const char *two);
-
-#define STOCK_ERROR_MAX 512 /* of a sentence; as long as dlock_error() */
+#define STOCK_SERVERS_MAX STORE_SERVERS_MAX
+#define STOCK_ERROR_MAX STORE_ERROR_MAX
 
 /* A connection, used by one thread. It connects when it is used, and again after a failure. */
 struct stock;
-struct stock *stock_new(struct stock_server *server); /* NULL when out of memory */
+struct stock *stock_new(struct store_server *server); /* NULL when out of memory */
 /* The same, for one of many workers: they share connections. It borrows one when it is used. */
-struct stock *stock_new_shared(struct stock_server *server);
+struct stock *stock_new_shared(struct store_server *server);
 /* Returns what it has borrowed. Nothing if it is not shared. */
 void stock_rest(struct stock *stock);
 /* From now on this connection has another time-out than its server. */

@@ -64,7 +64,7 @@ static bool take_answered_by(const char *text, struct stock_record *record)
         return false;
     snprintf(record->answered_by, sizeof record->answered_by, "%.*s", (int)size, text);
     record->mark = strtoull(mark, NULL, 16);
-    return config_is_name(record->answered_by, STOCK_ANSWERED_BY_MAX);
+    return settings_is_name(record->answered_by, STOCK_ANSWERED_BY_MAX);
 }
 
 /* Reads "CODE QUANTITY LEFT INSTANCE MARK", or what queue_accept.lua writes: "202 QUANTITY ENTRY

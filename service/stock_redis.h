@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A connection to the stock's Redis, for stock.c and stock_record.c: one command and its reply at a
- * time. It uses the lock library's Redis client (lock/redis/redis.h). So outages, restarts and late
- * commands are handled as they are for locks.
+ * A connection to the stock's Redis (store.h), for stock.c and stock_record.c.
  */
 #ifndef STOCK_REDIS_H
 #define STOCK_REDIS_H
 
-#include "../lock/redis/script.h"
 #include "stock.h"
-
-#include <hiredis/hiredis.h>
 
 #define STOCK_MOST                                                                                 \
     9007199254740991 /* 2^53 - 1: Lua counts in doubles, which are exact up to here */

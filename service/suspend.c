@@ -6,7 +6,7 @@
 
 #include "../lock/clock.h"
 #include "conflict.h"
-#include "metrics.h"
+#include "lock_meter.h"
 #include "span.h"
 
 #include <stddef.h>
@@ -23,7 +23,7 @@ static void suspend_note_answer(struct sale *sale, dlock_status status, dlock_ho
     sale->answer.status = status;
     sale->answer.hold = hold;
     if (hold != NULL)
-        metrics_hold();
+        lock_meter_hold();
     else
         snprintf(sale->answer.error, sizeof sale->answer.error, "%s", dlock_error());
 }
@@ -43,7 +43,7 @@ static void on_answers(void *arg, dlock_status status, size_t missing)
     struct sale *sale = arg;
     (void)missing; /* dlock_error() names it */
     for (size_t i = 1; status == DLOCK_OK && i < sale->span->count; i++)
-        metrics_hold();
+        lock_meter_hold();
     on_answer(sale, status, sale->span->holds[0]);
 }
 

@@ -188,7 +188,7 @@ def begin_again(lines, t_ns):
 
 
 def restart(world, instance, killed=False):
-    """It ended and began again at a moment when it held no lock, as service/history.c records it."""
+    """It ended and began again at a moment when it held no lock, as base/history.c records it."""
     def edit(lines):
         open_requests, places = set(), []
         for i, line in enumerate(lines):

@@ -4,10 +4,13 @@
  * lines, an empty line, the body; its first byte says which listener and whether a token is needed.
  * What is answered is a problem in JSON, or the request has all that its handler needs.
  */
-#include "../../service/http.c" /* its parsers are its own */
+#include "../../base/http.c" /* its parsers are its own */
 
 #include "handlers.h"
 #include "json.h"
+#include "operators.h"
+#include "shop_request.h"
+#include "shop_routes.h"
 #include "target.h"
 
 static const char token[] = "0123456789abcdef";
@@ -66,7 +69,7 @@ static void handle(struct request *request)
 {
     const struct route *route = request->route;
     if (route->accept == shop_accept_set || route->accept == shop_accept_add ||
-        route->accept == admin_put_failpoint) {
+        route->accept == operators_put_failpoint) {
         route->accept(&service, request);
         REQUIRE(request->answer.status != 0);
     } else if (route->takes_body) {
@@ -76,7 +79,7 @@ static void handle(struct request *request)
 
 static void read_request(struct exchange *exchange, char *text, const char *end)
 {
-    struct request *request = &exchange->request;
+    struct request *request = exchange->request;
     char *rest = cut_line(text);
     request->method = method_of(word(&text));
     char *target = word(&text);
@@ -109,20 +112,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     begin();
     char *text = copy_text(data + 1, size - 1);
     struct http *http = calloc(1, sizeof *http);
-    struct exchange *exchange = calloc(1, sizeof *exchange + REQUEST_URL_MAX + 1);
-    REQUIRE(http != NULL && exchange != NULL);
-    http->options.listener = data[0] & 1 ? LISTENER_ADMIN : LISTENER_SHOP;
+    REQUIRE(http != NULL);
+    http->options.listener = data[0] & 1 ? LISTENER_ADMIN : LISTENER_PUBLIC;
+    http->options.routes = &shop_routes;
+    http->options.request_size = sizeof(struct shop_request);
+    http->options.take_key = shop_routes_take_key;
     http->options.token = data[0] & 2 ? token : "";
     http->options.address = "127.0.0.1:8001";
-    exchange->http = http;
-    struct request *request = &exchange->request;
-    request->exchange = exchange;
+    struct exchange *exchange = exchange_new(http, REQUEST_URL_MAX);
+    REQUIRE(exchange != NULL);
+    struct request *request = exchange->request;
+    const struct sale *sale = shop_request_sale(request);
     read_request(exchange, text, text + size - 1);
     REQUIRE(is_request_id(request->id));
     if (request->answer.status == 0) {
         REQUIRE(request->route != NULL && request->route->listener == http->options.listener);
-        REQUIRE(strchr(request->route->path, '{') == NULL || sale_is_item(request->sale.item));
-        REQUIRE(request->sale.quantity >= 1 && request->sale.quantity <= QUANTITY_MAX);
+        REQUIRE(strchr(request->route->path, '{') == NULL || sale_is_item(sale->item));
+        REQUIRE(request->route->parameters == NULL || request->route->method == METHOD_GET ||
+                (sale->quantity >= 1 && sale->quantity <= QUANTITY_MAX));
         REQUIRE(request->route->takes_body == (request->body_size > 0));
         handle(request);
     }

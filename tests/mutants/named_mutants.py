@@ -984,8 +984,8 @@ OF_SENTINEL = [
     ("a grant of the former master is handed on at the new one", "lock/redis/round_trip.c",
      "handoff->kept && handoff->master != master)", "handoff->kept && handoff->master > master)",
      "lock_sentinel", "a_release_at_the_new_master_hands_nothing_on"),
-    ("a sale reads of one master and writes to another", "service/stock_redis.c",
-     "    if (stock->pinned == 0 || stock->pinned == stock_master(stock))\n", "    if (true)\n",
+    ("a sale reads of one master and writes to another", "base/store.c",
+     "    if (store->pinned == 0 || store->pinned == store_master(store))\n", "    if (true)\n",
      "service_sentinel", "test_a_sale_is_not_read_of_one_master_and_written_to_another"),
     ("a promoted replica does not begin a new epoch of the stock", EPOCH,
      "    return sale->epoch == 0 || strcmp(dlock_identity(hold), sale->identity) == 0;",
@@ -1181,7 +1181,7 @@ OF_QUEUES = [
     ("each who waits for an outcome asks for it all the time", OUTCOME,
      "number == NULL || !queue_heads_wait", "number != NULL || !queue_heads_wait", WAITERS, "test_one_looks_for_all"),
     ("the head counts as passed while it is unfinished", QUEUE_HEAD,
-     "!queue_head_is_before(request->entry, before) &&", "queue_head_is_before(before, request->entry) &&",
+     "!queue_head_is_before(waiting->entry, before) &&", "queue_head_is_before(before, waiting->entry) &&",
      WAITERS, "test_one_looks_for_all"),
     ("who waits is not told by the instance that sells", QUEUE_WORKER,
      "    if (sale->settled)\n        queue_heads", "    if (sale->settled && work == NULL)\n        queue_heads",
@@ -1311,4 +1311,13 @@ OF_SEGMENTS = [
      "service_segments", "test_another_key_of_another_type_is_no_change_of_the_layout"),
 ]
 
-MUTANTS = OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+OF_BASE = [
+    ("a shutdown does not end waits for locks", "base/frame.c", "    dlock_cancel_now(frame->cancel);\n", "",
+     "service_frame", "test_it_drains"),
+    ("a parameter that is not given is 0", "base/routes.c", "parameters[i].offset) = parameters[i].fallback;",
+     "parameters[i].offset) = 0;", "service_frame", "test_it_serves_under_its_lock"),
+    ("the lock is not released", "base/guard.c", "    guard_leave(guard);\n    lock_history_serve",
+     "    lock_history_serve", "service_frame", "test_it_serves_under_its_lock"),
+]
+
+MUTANTS = OF_BASE + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

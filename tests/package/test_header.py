@@ -59,7 +59,7 @@ def test_one_version():
 def test_every_source_names_its_licence():
     kinds = {".c", ".h", ".py", ".sh", ".cmake"}
     missing = []
-    for part in ("lock", "service", "audit", "tests", "bench", "scripts", "deploy", "jmeter", "examples"):
+    for part in ("lock", "base", "service", "audit", "tests", "bench", "scripts", "deploy", "jmeter", "examples"):
         for path in (ROOT / part).rglob("*"):
             if not path.is_file() or "__pycache__" in path.parts:
                 continue

@@ -52,19 +52,37 @@ def test_the_core_calls_nothing_of_an_engine_but_its_table():
         assert not any(name.startswith("redis") for name in needs), path
 
 
-def test_the_service_knows_the_interface_the_clocks_and_its_stock_the_client_of_redis():
-    service = os.path.join(LOCK, "..", "service")
-    own = {os.path.basename(path) for path in glob.glob(os.path.join(service, "*.[ch]"))}
-    beyond = {}
-    for name in own:
-        for other in included(os.path.join("..", "service", name)):
+def beyond(folder, own):
+    """What the files of that folder include of the library, beside its interface and its clocks."""
+    found = {}
+    for name in names(os.path.join("..", folder, "*.[ch]")):
+        for other in included(os.path.join("..", folder, name)):
             if other in own | {"dlock.h", "../lock/clock.h"}:
                 continue
             if other in CORE | REDIS or "lock" in other:
-                beyond.setdefault(name, []).append(other)
-    assert beyond == {"stock_redis.c": ["../lock/redis/acks.h", "../lock/redis/pool.h", "../lock/redis/redis.h",
-                                        "../lock/redis/reply_text.h"],
-                      "stock_redis.h": ["../lock/redis/script.h"]}
+                found.setdefault(name, []).append(other)
+    return found
+
+
+BASE, SERVICE = names("../base/*.[ch]"), names("../service/*.[ch]")
+
+
+def test_the_base_knows_no_service():
+    assert BASE and not BASE & SERVICE
+    for name in BASE:
+        for other in included(os.path.join("..", "base", name)):
+            assert other not in SERVICE and "service" not in other, (name, other)
+
+
+def test_the_base_knows_the_interface_the_clocks_and_its_store_the_client_of_redis():
+    assert beyond("base", BASE) == {
+        "store.c": ["../lock/redis/acks.h", "../lock/redis/pool.h", "../lock/redis/redis.h",
+                    "../lock/redis/reply_text.h"],
+        "store.h": ["../lock/redis/script.h"]}
+
+
+def test_the_service_knows_the_interface_and_the_clocks():
+    assert beyond("service", BASE | SERVICE) == {}
 
 
 def cycles(arrows):

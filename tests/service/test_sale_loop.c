@@ -139,8 +139,8 @@ static const int codes[SALE_RESULT_COUNT];
 static struct config configure(const char *rung, const char *write)
 {
     struct config config;
-    struct config_request request;
-    char error[CONFIG_ERROR_MAX], work_ms[16];
+    struct settings_request request;
+    char error[SETTINGS_ERROR_MAX], work_ms[16];
     snprintf(work_ms, sizeof work_ms, "%d", WORK_MS);
     char *argv[] = {"test",
                     "--lock",
@@ -208,8 +208,8 @@ static struct sale_worker *set_stage(const char *rung, const char *write, const 
     mode_init(&stage.mode, &stage.setting);
     lock_owner_pool_init(&stage.owners);
     epochs_init(&stage.epochs, (const char *const[LOCK_ROLES]){"here"});
-    env->stock_server = stock_server_new(
-        &(struct stock_options){.url = stock_url != NULL ? stock_url : stage.config.stock_redis,
+    env->stock_server = store_server_new(
+        &(struct store_options){.url = stock_url != NULL ? stock_url : stage.config.stock_redis,
                                 .timeout_ms = stock_timeout_ms});
     stage.locks[ROLE_LOCK] =
         (struct lock_servers){.role = ROLE_LOCK, .count = 1, .servers = {env->stock_server}};
@@ -240,7 +240,7 @@ static void clear_stage(struct sale_worker *worker)
     lock_owner_pool_free(&stage.owners);
     dlock_client_close(stage.locks[ROLE_LOCK].client);
     outage_free(stage.env.outage);
-    stock_server_free(stage.env.stock_server);
+    store_server_free(stage.env.stock_server);
     epochs_destroy(&stage.epochs);
     mode_destroy(&stage.mode);
     config_free(&stage.config);

@@ -38,7 +38,7 @@ static void *read_stock(void *arg)
 static void one_that_is_returned_is_used(void **state)
 {
     (void)state;
-    struct stock_server *shop = stock_server_new(&(struct stock_options){
+    struct store_server *shop = store_server_new(&(struct store_options){
         .url = server_url(server), .timeout_ms = PATIENCE_MS, .on_connection = on_connection});
     struct stock *first = stock_new_shared(shop);
     struct reading second = {.stock = stock_new_shared(shop)};
@@ -55,7 +55,7 @@ static void one_that_is_returned_is_used(void **state)
     server_text(server, "CONFIG SET maxclients 1000");
     stock_free(first);
     stock_free(second.stock);
-    stock_server_free(shop);
+    store_server_free(shop);
 }
 
 /* As Redis up to 6.2 words the error of a command in a script. */
@@ -65,8 +65,8 @@ static void a_wrapped_error(void **state)
     static const char answer[] = "-ERR Error running script (call to f_a1b2): @user_script:7: "
                                  "WRONGTYPE Operation against a key\r\n";
     struct proxy *proxy = proxy_start(server);
-    struct stock_server *shop = stock_server_new(
-        &(struct stock_options){.url = proxy_url(proxy), .timeout_ms = PATIENCE_MS});
+    struct store_server *shop = store_server_new(
+        &(struct store_options){.url = proxy_url(proxy), .timeout_ms = PATIENCE_MS});
     struct stock *stock = stock_new(shop);
     const struct stock_fence fence = {.kind = FENCE_LAST_WRITE, .key = "mark", .token = 1};
     int64_t left;
@@ -75,7 +75,7 @@ static void a_wrapped_error(void **state)
     assert_int_equal(stock_decrement(stock, STOCK, 1, &fence, &left), STOCK_INVALID);
     assert_non_null(strstr(stock_error(stock), "mark is a list, where a string is needed"));
     stock_free(stock);
-    stock_server_free(shop);
+    store_server_free(shop);
     proxy_free(proxy);
 }
 

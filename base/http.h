@@ -13,7 +13,9 @@ struct http;
 
 struct http_options {
     enum listener listener;
-    int fd; /* a listening socket; http_stop closes it */
+    const struct routes *routes;
+    size_t request_size; /* of the service's struct that begins with struct request; it is zeroed */
+    int fd;              /* a listening socket; http_stop closes it */
     unsigned threads;
     unsigned connections_max;
     const char *token;   /* each request that routes_changes() must have it; "": there is none */
@@ -21,10 +23,13 @@ struct http_options {
     const char *instance;
     bool log_requests;
     int64_t request_ms; /* see http_timeout.h */
-    struct service *service;
+    /* Called with the value of the header Idempotency-Key, and how often it was sent, if the route
+     * is no GET. NULL: such a request is refused, because its client relies on the key. */
+    void (*take_key)(struct request *request, const char *key, unsigned keys);
+    void *arg;
     /* Called with a complete request, on a thread that must not block. True: it is answered. False:
      * http_answer() will be called later, on any thread. */
-    bool (*serve)(struct service *service, struct request *request);
+    bool (*serve)(void *arg, struct request *request);
 };
 
 /* NULL: it could not be started. */

@@ -14,6 +14,9 @@
  * is wrong, and with `example`, which would be right. */
 cJSON *json_body(struct request *request, const char *example);
 
+/* Answers 200 with the JSON, which it deletes. */
+void json_answer(struct request *request, cJSON *json);
+
 /* Whether N in a body {"NAME":N} is written in digits alone. json_body() must have accepted the
  * body. cJSON rounds other numbers. */
 bool json_is_digits(const struct request *request);

@@ -3,17 +3,17 @@
  * Named points of the code at which a demonstration stops, slows, breaks or kills this process. A
  * point is set to an action, written as in FreeBSD's fail(9): [N*]ACTION. It acts N times at most.
  *
- *   off        does nothing; a sale or thread that is paused there continues
+ *   off        does nothing; a request or thread that is paused there continues
  *   pause      stays until the point is set again, or until the file FILES/<point> exists, because
  *              a stopped process answers no HTTP. At most FAILPOINT_PAUSE_MS
  *   delay(MS)  stays for that time
  *   crash      sends SIGKILL to this process
  *   fail       fails as the point defines
  *
- * A sale stays without a thread; one thread of the failpoints ends its stay. At a point of the lock
- * library the calling thread stays.
+ * A caller may stay without a thread; one thread of the failpoints ends its stay. At a point of the
+ * lock library the calling thread stays.
  *
- * The points are those of SHOP_POINTS, such as sale.entered, and the lock library's <rung>.<point>.
+ * The points are the service's, such as sale.entered, and the lock library's <rung>.<point>.
  */
 #ifndef FAILPOINTS_H
 #define FAILPOINTS_H
@@ -23,23 +23,11 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-/* X(group, name, where it is, what `fail` does; "": it cannot fail) */
-#define SHOP_POINTS(X)                                                                             \
-    X(sale, before_upgrade,                                                                        \
-      "with upgrade=1: the stock was read under the read lock, which the sale still holds", "")    \
-    X(sale, entered, "the lock was acquired", "")                                                  \
-    X(sale, between_segments,                                                                      \
-      "with --segments: too few units were in its segments, and it asks for other locks now", "")  \
-    X(sale, after_read, "the stock was read", "")                                                  \
-    X(sale, before_write, "after the business time and the last check of the hold", "")            \
-    X(sale, after_write, "the stock was written",                                                  \
-      "the lock is not released, as by an early return")                                           \
-    X(queue, accepted, "with --on-conflict queue: the sale is in the queue, and not answered yet", \
-      "")                                                                                          \
-    X(queue, taken, "the lock was acquired, and the oldest entry is this instance's", "")          \
-    X(queue, before_ack,                                                                           \
-      "the entry was sold; a flawed write has not acknowledged it yet, any other has", "")         \
-    X(read, entered, "with --guard-reads: a reader acquired its lock, and has not read yet", "")
+/* A service's points, in program.h. */
+struct failpoint_row {
+    const char *name;  /* "sale.entered": GROUP.NAME; NULL: the end of the list */
+    const char *fails; /* what `fail` does; "": it cannot fail */
+};
 
 #define FAILPOINT_PAUSE_MS INT64_C(60000)
 #define FAILPOINT_NAME_MAX 96
@@ -50,7 +38,10 @@ struct failpoints;
 
 /* files: the folder for `pause`; "": none. NULL when out of memory or threads. */
 struct failpoints *failpoints_new(const char *files);
-/* No sale and no thread may be at a point any more. */
+/* The same, and sets the points of the list. NULL: error[] says which setting is wrong. */
+struct failpoints *failpoints_start(const char *files, const char *list,
+                                    char error[FAILPOINT_ERROR_MAX]);
+/* Nobody may be at a point any more. */
 void failpoints_free(struct failpoints *failpoints);
 
 /* False: error[] says what was wrong and what would be right. */

@@ -39,7 +39,7 @@ void answer_long(struct request *request, unsigned status, const char *content_t
     answer->body_size = strlen(body);
 }
 
-static void request_problem(struct request *request, enum problem problem, const long long *left,
+static void request_problem(struct request *request, int problem, const char *members,
                             const char *format, va_list args)
 {
     char detail[512];
@@ -47,26 +47,24 @@ static void request_problem(struct request *request, enum problem problem, const
     vsnprintf(detail, sizeof detail, format, args);
     use_text(
         request, status, "application/problem+json",
-        problem_print(request->answer.text, sizeof request->answer.text, problem, detail, left));
-    bool may_retry = status == 503 || problem == PROBLEM_REQUEST_IN_FLIGHT ||
-                     problem == PROBLEM_LOCK_INVALID || problem == PROBLEM_NOT_ADMITTED;
-    request->answer.retry_s = may_retry ? 1 : 0;
+        problem_print(request->answer.text, sizeof request->answer.text, problem, detail, members));
+    request->answer.retry_s = status == 503 || problem == PROBLEM_LOCK_INVALID ? 1 : 0;
 }
 
-void answer_problem(struct request *request, enum problem name, const char *format, ...)
+void answer_problem(struct request *request, int problem, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    request_problem(request, name, NULL, format, args);
+    request_problem(request, problem, "", format, args);
     va_end(args);
 }
 
-void answer_left(struct request *request, enum problem name, int64_t left, const char *format, ...)
+void answer_problem_with(struct request *request, int problem, const char *members,
+                         const char *format, ...)
 {
-    long long number = left;
     va_list args;
     va_start(args, format);
-    request_problem(request, name, &number, format, args);
+    request_problem(request, problem, members, format, args);
     va_end(args);
 }
 

@@ -8,9 +8,8 @@
 
 #include "../lock/clock.h"
 #include "http_loop.h"
-#include "idempotency.h"
 #include "log.h"
-#include "metrics.h"
+#include "http_meter.h"
 #include "origin.h"
 #include "token.h"
 
@@ -19,6 +18,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -54,7 +54,7 @@ enum phase { PHASE_HEAD, PHASE_BODY, PHASE_WAITING };
 
 /* A request, and its state in libmicrohttpd. */
 struct exchange {
-    struct request request;
+    struct request *request; /* follows the exchange, with what the service keeps with it */
     struct http *http;
     struct http_loop *loop;
     struct MHD_Connection *connection;
@@ -85,8 +85,25 @@ struct exchange {
     bool expects;
     bool too_long;
     const char *target_next; /* what follows the target and its NUL in libmicrohttpd's memory */
-    char target[];
+    char *target;            /* follows the request */
 };
+
+/* NULL when out of memory. target_size: of the longest target that it may have. */
+static struct exchange *exchange_new(struct http *http, size_t target_size)
+{
+    const size_t align = _Alignof(max_align_t);
+    const size_t begin = (sizeof(struct exchange) + align - 1) / align * align;
+    const size_t end = begin + http->options.request_size;
+    char *memory = calloc(1, end + target_size + 1);
+    struct exchange *exchange = (struct exchange *)(void *)memory;
+    if (memory == NULL)
+        return NULL;
+    exchange->request = (struct request *)(void *)(memory + begin);
+    exchange->request->exchange = exchange;
+    exchange->target = memory + end;
+    exchange->http = http;
+    return exchange;
+}
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -157,7 +174,7 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
         exchange->origins++;
         exchange->origin = value;
     } else if (strcasecmp(name, "X-Request-Id") == 0 && is_request_id(value))
-        snprintf(exchange->request.id, sizeof exchange->request.id, "%s", value);
+        snprintf(exchange->request->id, sizeof exchange->request->id, "%s", value);
     else if (strcasecmp(name, "Authorization") == 0) {
         exchange->authorizations++;
         exchange->authorization = value;
@@ -191,44 +208,37 @@ static bool is_local(const struct exchange *exchange)
 static void check_operator(struct exchange *exchange)
 {
     const char *token = exchange->http->options.token;
-    if (!routes_changes(exchange->request.route))
+    if (!routes_changes(exchange->request->route))
         return;
     if (token[0] == '\0' && !is_local(exchange))
-        answer_problem(&exchange->request, PROBLEM_FOREIGN_ORIGIN,
+        answer_problem(exchange->request, PROBLEM_FOREIGN_ORIGIN,
                        "without a token, Host and Origin (if sent) must name localhost, a loopback "
                        "address or the listener's own, %s; for other names start the instance with "
                        "--admin-token-file",
                        exchange->http->options.address);
     else if (token[0] != '\0' &&
              (exchange->authorizations != 1 || !token_is_given(token, exchange->authorization)))
-        answer_problem(&exchange->request, PROBLEM_UNAUTHORIZED,
+        answer_problem(exchange->request, PROBLEM_UNAUTHORIZED,
                        "send the token of --admin-token-file in one header, Authorization: "
                        "Bearer TOKEN");
 }
 
-/* A client that sends a key relies on it. So a request that would change something without using
- * the key is refused. */
-static void http_take_key(struct exchange *exchange)
+static void http_take_key(const struct exchange *exchange)
 {
-    struct request *request = &exchange->request;
+    struct request *request = exchange->request;
     if (exchange->keys == 0 || request->route->method == METHOD_GET)
         return;
-    if (!request->route->takes_query)
-        answer_problem(request, PROBLEM_KEY_UNSUPPORTED,
-                       "%s %s takes no Idempotency-Key; a sale does",
+    if (exchange->http->options.take_key != NULL)
+        exchange->http->options.take_key(request, exchange->key, exchange->keys);
+    else
+        answer_problem(request, PROBLEM_KEY_UNSUPPORTED, "%s %s takes no Idempotency-Key",
                        method_name(request->route->method), request->route->path);
-    else if (exchange->keys > 1 || !idempotency_parse(exchange->key, request->sale.key))
-        answer_problem(
-            request, PROBLEM_INVALID_KEY,
-            "send it in one header, 1 to %d visible ASCII characters, as they are or as a "
-            "quoted string; there were %u",
-            SALE_KEY_MAX, exchange->keys);
 }
 
 /* Checks the head. If something is wrong, the answer is put into the request. */
 static void check_head(struct exchange *exchange, const char *version)
 {
-    struct request *request = &exchange->request;
+    struct request *request = exchange->request;
     bool needs_host = strcmp(version, "HTTP/1.0") != 0;
     if (version != exchange->target_next) /* the version follows a target without NUL */
         answer_problem(request, PROBLEM_MALFORMED, "there is a NUL in the request's first line");
@@ -247,7 +257,8 @@ static void check_head(struct exchange *exchange, const char *version)
         answer_problem(request, PROBLEM_MALFORMED,
                        "a body comes with one Content-Length, or with Transfer-Encoding: chunked");
     else
-        routes_find(exchange->http->options.listener, exchange->target, request);
+        routes_find(exchange->http->options.routes, exchange->http->options.listener,
+                    exchange->target, request);
     if (request->answer.status == 0)
         check_operator(exchange);
     if (request->answer.status == 0)
@@ -260,7 +271,7 @@ static void check_head(struct exchange *exchange, const char *version)
  * run out. */
 static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
 {
-    struct request *request = &exchange->request;
+    struct request *request = exchange->request;
     exchange->body_seen += size;
     if (exchange->body_seen > SWALLOW_MAX)
         return false;
@@ -280,7 +291,7 @@ static bool take_body(struct exchange *exchange, const char *bytes, size_t size)
 
 static void check_body(struct exchange *exchange)
 {
-    struct request *request = &exchange->request;
+    struct request *request = exchange->request;
     /* A page of another site can make an operator's browser send us a POST without this type. With
      * this type the browser asks us first (CORS). */
     bool needs_type = request->method == METHOD_POST;
@@ -300,10 +311,10 @@ static void check_body(struct exchange *exchange)
 
 static bool add_headers(const struct exchange *exchange, struct MHD_Response *response)
 {
-    const struct answer *answer = &exchange->request.answer;
+    const struct answer *answer = &exchange->request->answer;
     char retry_s[24];
     bool added =
-        MHD_add_response_header(response, "X-Request-Id", exchange->request.id) == MHD_YES &&
+        MHD_add_response_header(response, "X-Request-Id", exchange->request->id) == MHD_YES &&
         MHD_add_response_header(response, "X-Instance", exchange->http->options.instance) ==
             MHD_YES;
     if (added && answer->body_size > 0)
@@ -345,7 +356,7 @@ static void set_sending(struct exchange *exchange)
  * sent. */
 static enum MHD_Result send_answer(struct exchange *exchange)
 {
-    const struct request *request = &exchange->request;
+    const struct request *request = exchange->request;
     const struct answer *answer = &request->answer;
     struct MHD_Response *response = MHD_create_response_from_buffer(
         answer->body_size, (void *)(uintptr_t)answer->body, MHD_RESPMEM_PERSISTENT);
@@ -356,7 +367,8 @@ static enum MHD_Result send_answer(struct exchange *exchange)
         sent = MHD_queue_response(exchange->connection, answer->status, response);
     MHD_destroy_response(response);
     set_sending(exchange);
-    metrics_http(routes_number(request->route), request->method, answer->status);
+    http_meter_count(routes_number(exchange->http->options.routes, request->route), request->method,
+                     answer->status);
     if (exchange->http->options.log_requests)
         log_request(request->id, method_name(request->method), exchange->target, answer->status,
                     (double)(mono_ns() - request->arrived_ns) / NS_PER_MS);
@@ -379,7 +391,7 @@ void http_answer(struct request *request)
 /* The request is complete. */
 static enum MHD_Result http_serve(struct exchange *exchange)
 {
-    struct request *request = &exchange->request;
+    struct request *request = exchange->request;
     const struct http_options *options = &exchange->http->options;
     set_active(exchange);
     if (request->answer.status == 0)
@@ -387,13 +399,13 @@ static enum MHD_Result http_serve(struct exchange *exchange)
     if (request->answer.status != 0)
         return send_answer(exchange);
     if (request->route->where == RUN_HERE) {
-        options->serve(options->service, request);
+        options->serve(options->arg, request);
         return send_answer(exchange);
     }
     /* Suspend it before another thread sees the request: the answer may come at once. */
     exchange->phase = PHASE_WAITING;
     MHD_suspend_connection(exchange->connection);
-    if (options->serve(options->service, request))
+    if (options->serve(options->arg, request))
         http_resume(exchange);
     return MHD_YES;
 }
@@ -416,21 +428,17 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *con
     const char *next = target + size + 1;
     bool too_long = size > REQUEST_URL_MAX;
     size = too_long ? REQUEST_URL_MAX : size;
-    struct exchange *exchange = malloc(sizeof *exchange + size + 1);
+    struct exchange *exchange = exchange_new(loop->http, size);
     if (exchange == NULL)
         return NULL;
-    memset(exchange, 0, sizeof *exchange);
-    exchange->http = loop->http;
     exchange->loop = loop;
     exchange->connection = connection;
     exchange->timeout =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->too_long = too_long;
     exchange->target_next = next;
-    exchange->request.exchange = exchange;
-    exchange->request.arrived_ns = mono_ns();
+    exchange->request->arrived_ns = mono_ns();
     memcpy(exchange->target, target, size);
-    exchange->target[size] = '\0';
     return exchange;
 }
 
@@ -453,16 +461,16 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         return taken ? MHD_YES : MHD_NO;
     }
     exchange->phase = PHASE_BODY;
-    exchange->request.method = method_of(method);
+    exchange->request->method = method_of(method);
     MHD_get_connection_values(connection, MHD_HEADER_KIND, take_header, exchange);
-    if (exchange->request.id[0] == '\0')
-        make_request_id(exchange->http, exchange->request.id);
+    if (exchange->request->id[0] == '\0')
+        make_request_id(exchange->http, exchange->request->id);
     check_head(exchange, version);
     /* The request is refused, and its body was not sent yet, is too long to read, or has no certain
      * end. So it is answered now, which ends the connection. */
     bool at_once = exchange->expects || exchange->length > SWALLOW_MAX || exchange->bad_encoding ||
                    exchange->bad_length || exchange->lengths + exchange->encodings > 1;
-    if (exchange->request.answer.status != 0 && at_once) {
+    if (exchange->request->answer.status != 0 && at_once) {
         set_active(exchange);
         return send_answer(exchange);
     }
@@ -477,14 +485,14 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     if (exchange == NULL)
         return;
     if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK)
-        metrics_http_aborted();
+        http_meter_aborted();
     if (exchange->active)
         atomic_fetch_sub_explicit(&exchange->http->active, 1, memory_order_release);
     if (exchange->sending)
         atomic_fetch_sub_explicit(&exchange->http->sending, 1, memory_order_release);
     http_timeout_set(&exchange->loop->timeouts, exchange->timeout, HTTP_READING);
-    free(exchange->request.answer.long_body);
-    free(exchange->request.body);
+    free(exchange->request->answer.long_body);
+    free(exchange->request->body);
     free(exchange);
     *con_cls = NULL;
 }

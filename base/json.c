@@ -102,3 +102,10 @@ cJSON *json_body(struct request *request, const char *example)
     cJSON_Delete(json);
     return NULL;
 }
+
+void json_answer(struct request *request, cJSON *json)
+{
+    char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
+    answer_long(request, 200, "application/json", text);
+    cJSON_Delete(json);
+}

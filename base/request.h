@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A request and its answer, independent of libmicrohttpd. http.c fills the request in, routes and
- * handlers read it, and handlers answer it. It belongs to one thread at a time.
+ * handlers read it, and handlers answer it. It belongs to one thread at a time. A service may keep
+ * more of its own with each request: a struct that begins with this one.
  */
 #ifndef REQUEST_H
 #define REQUEST_H
 
 #include "problem.h"
-#include "sale.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#define REQUEST_ID_MAX 64
 #define REQUEST_URL_MAX 1024
 #define REQUEST_BODY_MAX 4096
+#define REQUEST_PART_MAX 127
 
 #define METHODS(X) X(GET) X(HEAD) X(PUT) X(POST) X(OPTIONS) X(OTHER)
 enum method {
@@ -31,12 +33,11 @@ struct answer {
     const char *content_type;
     const char *body; /* points to `text` or `long_body` */
     size_t body_size;
-    char *long_body;              /* freed with the request; NULL: the answer is in `text` */
-    int64_t retry_s;              /* Retry-After; 0: none */
-    bool replayed;                /* Idempotency-Replayed */
-    char location[ITEM_MAX + 48]; /* Location; "": none */
-    bool close;                   /* end the connection after it */
-    char allow[64];               /* "" or the methods for Allow */
+    char *long_body;    /* freed with the request; NULL: the answer is in `text` */
+    int64_t retry_s;    /* Retry-After; 0: none */
+    bool replayed;      /* Idempotency-Replayed */
+    char location[112]; /* Location; "": none */
+    char allow[64];     /* "" or the methods for Allow */
     char text[1024];
 };
 
@@ -44,16 +45,10 @@ struct request {
     enum method method;
     char id[REQUEST_ID_MAX + 1];
     int64_t arrived_ns;
-    const struct route *route; /* NULL: none was found, and the answer says so */
-    struct sale sale;          /* for the routes of an item; at least its item is set */
-    char *body;                /* NUL-terminated; NULL when there was none */
+    const struct route *route;       /* NULL: none was found, and the answer says so */
+    char part[REQUEST_PART_MAX + 1]; /* what stands in the path for the route's {...}, cut to fit */
+    char *body;                      /* NUL-terminated; NULL when there was none */
     size_t body_size;
-    int64_t wait_s; /* GET /sales/{id}: how long it may wait for the outcome */
-    struct queue_number {
-        uint64_t ms, sequence;
-    } entry; /* private to queue_head.c: what it waits for, and until when */
-    int64_t until_ns;
-    struct service *service; /* set for sales, restocks and reads */
     struct answer answer;
 
     struct request *next;      /* the next in the same queue */
@@ -66,11 +61,11 @@ void answer_json(struct request *request, unsigned status, const char *format, .
     __attribute__((format(printf, 3, 4)));
 /* body: allocated; it is freed with the request. NULL: answers internal-error. */
 void answer_long(struct request *request, unsigned status, const char *content_type, char *body);
-void answer_problem(struct request *request, enum problem problem, const char *format, ...)
+void answer_problem(struct request *request, int problem, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Answers a 409 that says how many are left. */
-void answer_left(struct request *request, enum problem problem, int64_t left, const char *format,
-                 ...) __attribute__((format(printf, 4, 5)));
+/* The same with further members of the JSON: they begin with a comma. */
+void answer_problem_with(struct request *request, int problem, const char *members,
+                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 const char *method_name(enum method method);
 

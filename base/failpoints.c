@@ -6,6 +6,7 @@
 
 #include "../lock/clock.h"
 #include "log.h"
+#include "program.h"
 #include "text.h"
 
 #include <dlock.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOOK_NS (2 * NS_PER_MS) /* how often the file of a paused point is looked for */
@@ -98,21 +100,33 @@ static bool failpoints_wrong(char error[FAILPOINT_ERROR_MAX], const char *format
     return false;
 }
 
-/* A row of SHOP_POINTS. find_shop_point returns NULL if the shop has no such point. */
-struct shop_point {
-    const char *name, *fails;
-};
-static const struct shop_point *find_shop_point(const char *point)
+/* NULL: the service has no such point. */
+static const struct failpoint_row *find_own(const char *point)
 {
-    static const struct shop_point rows[] = {
-#define X(group, name, where, fails) {#group "." #name, fails},
-        SHOP_POINTS(X)
-#undef X
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].name, point) == 0)
-            return &rows[i];
-    return NULL;
+    const struct failpoint_row *row = program.points;
+    while (row != NULL && row->name != NULL && strcmp(row->name, point) != 0)
+        row++;
+    return row != NULL && row->name != NULL ? row : NULL;
+}
+
+/* The first of the service's points that can fail; NULL: none can. */
+static const char *one_that_fails(void)
+{
+    const struct failpoint_row *row = program.points;
+    while (row != NULL && row->name != NULL && row->fails[0] == '\0')
+        row++;
+    return row != NULL ? row->name : NULL;
+}
+
+static bool no_point(const char *point, char error[FAILPOINT_ERROR_MAX])
+{
+    char own[FAILPOINT_ERROR_MAX / 2] = "";
+    for (const struct failpoint_row *row = program.points; row != NULL && row->name != NULL; row++)
+        text_join(own, sizeof own, " ", row->name);
+    return failpoints_wrong(error,
+                            "\"%.100s\" is no point; there are%s%s%s those of the rungs, as in "
+                            "owner_check.between_get_and_del",
+                            point, own[0] != '\0' ? " " : "", own, own[0] != '\0' ? " and" : "");
 }
 
 /* Only a rung's file knows its points, so any name of a rung's point is accepted. */
@@ -128,18 +142,14 @@ static bool check_point(const char *point, bool fails, char error[FAILPOINT_ERRO
                                 "\"%.100s\" is no point: as in owner_check.between_get_and_del, at "
                                 "most %d characters",
                                 point, FAILPOINT_NAME_MAX);
-    const struct shop_point *of_shop = find_shop_point(point);
-    if (of_shop == NULL && dlock_rung_find(group) == NULL) {
-#define X(group, name, where, fails) " " #group "." #name
-        return failpoints_wrong(
-            error,
-            "\"%.100s\" is no point; there are" SHOP_POINTS(
-                X) " and those of the rungs, as in owner_check.between_get_and_del",
-            point);
-#undef X
+    const struct failpoint_row *own = find_own(point);
+    if (own == NULL && dlock_rung_find(group) == NULL)
+        return no_point(point, error);
+    if (fails && (own == NULL || own->fails[0] == '\0')) {
+        const char *other = one_that_fails();
+        return failpoints_wrong(error, "%s cannot fail%s%s%s", point, other != NULL ? "; " : "",
+                                other != NULL ? other : "", other != NULL ? " can" : "");
     }
-    if (fails && (of_shop == NULL || of_shop->fails[0] == '\0'))
-        return failpoints_wrong(error, "%s cannot fail; sale.after_write can", point);
     return true;
 }
 
@@ -234,15 +244,35 @@ bool failpoints_set_list(struct failpoints *failpoints, const char *list,
         snprintf(one, sizeof one, "%.*s", (int)size, list);
         char *equals = strchr(one, '=');
         if (equals == NULL || size >= sizeof one)
-            return failpoints_wrong(error,
-                                    "\"%.100s\" is not POINT=ACTION, as in sale.after_read=1*pause",
-                                    text_without_logins(one));
+            return failpoints_wrong(error, "\"%.100s\" is not POINT=ACTION, as in %s=1*pause",
+                                    text_without_logins(one), program.example_point);
         *equals = '\0';
         if (!failpoints_set(failpoints, one, equals + 1, error))
             return false;
         list += size + (list[size] == ';');
     }
     return true;
+}
+
+struct failpoints *failpoints_start(const char *files, const char *list,
+                                    char error[FAILPOINT_ERROR_MAX])
+{
+    struct stat status;
+    char problem[FAILPOINT_ERROR_MAX];
+    if (files[0] != '\0' && (stat(files, &status) != 0 || !S_ISDIR(status.st_mode))) {
+        failpoints_wrong(error,
+                         "--failpoint-files: \"%.400s\" is no folder; name one that is there",
+                         text_without_logins(files));
+        return NULL;
+    }
+    struct failpoints *failpoints = failpoints_new(files);
+    if (failpoints == NULL)
+        failpoints_wrong(error, "out of memory");
+    if (failpoints == NULL || failpoints_set_list(failpoints, list, problem))
+        return failpoints;
+    failpoints_wrong(error, "--failpoints: %.480s", problem);
+    failpoints_free(failpoints);
+    return NULL;
 }
 
 void failpoints_end(struct failpoints *failpoints)

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See frame.h.
+ */
+#include "frame.h"
+
+#include "../lock/clock.h"
+#include "lock_history.h"
+#include "log.h"
+#include "program.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ASIDE_THREADS 2
+#define ASIDE_QUEUE 1024
+#define OTHER_DESCRIPTORS 64
+
+static bool frame_wrong(char error[PROCESS_ERROR_MAX], const char *text)
+{
+    snprintf(error, PROCESS_ERROR_MAX, "%s", text);
+    return false;
+}
+
+/* ---- Requests -------------------------------------------------------------------------------- */
+
+struct frame_worker {
+    struct frame *frame;
+    void *state;
+};
+
+static void *frame_open(void *arg)
+{
+    struct frame *frame = arg;
+    struct frame_worker *worker = calloc(1, sizeof *worker);
+    void *state = worker != NULL ? frame->options.open(frame->options.service) : NULL;
+    if (state == NULL) {
+        free(worker);
+        return NULL;
+    }
+    *worker = (struct frame_worker){frame, state};
+    return worker;
+}
+
+static void frame_close(void *arg)
+{
+    struct frame_worker *worker = arg;
+    worker->frame->options.close(worker->state);
+    free(worker);
+}
+
+static void frame_run(void *arg, struct request *request)
+{
+    const struct frame_worker *worker = arg;
+    if (request->route->work(worker->frame->options.service, worker->state, request))
+        http_answer(request);
+}
+
+static void frame_expire(void *arg, struct request *request)
+{
+    struct frame *frame = arg;
+    if (atomic_load(&frame->draining))
+        answer_problem(request, PROBLEM_DRAINING,
+                       "the instance began to shut down while the request waited");
+    else
+        answer_problem(request, PROBLEM_DEADLINE,
+                       "it waited in the queue for longer than --wait-ms");
+    http_answer(request);
+}
+
+/* See http_options. */
+static bool frame_serve(void *arg, struct request *request)
+{
+    struct frame *frame = arg;
+    const struct route *route = request->route;
+    if (route->where == RUN_WORKERS && atomic_load(&frame->draining)) {
+        answer_problem(request, PROBLEM_DRAINING, "the instance takes no more requests");
+        return true;
+    }
+    if (route->accept != NULL)
+        route->accept(frame->options.service, request);
+    if (request->answer.status != 0 || route->where == RUN_HERE)
+        return true;
+    if (workers_push(route->where == RUN_WORKERS ? frame->workers : frame->aside, request))
+        return false;
+    if (atomic_load(&frame->draining))
+        answer_problem(request, PROBLEM_DRAINING, "the instance is shutting down");
+    else
+        answer_problem(request, PROBLEM_QUEUE_FULL, "the queue of requests (--queue) is full");
+    return true;
+}
+
+/* ---- Start ----------------------------------------------------------------------------------- */
+
+static struct workers *start_pool(struct frame *frame, size_t threads, size_t queue_max)
+{
+    return workers_start(&(struct workers_options){.threads = threads,
+                                                   .queue_max = queue_max,
+                                                   .wait_ms = frame->options.settings->wait_ms,
+                                                   .arg = frame,
+                                                   .open = frame_open,
+                                                   .close = frame_close,
+                                                   .run = frame_run,
+                                                   .expire = frame_expire});
+}
+
+/* A dlock_options.on_event. A hold without a holder is nobody's request. */
+static void frame_on_event(void *arg, const struct dlock_event *event)
+{
+    const struct frame *frame = arg;
+    if (event->name != NULL && event->user != NULL)
+        lock_history_event(frame->history, event);
+    else if (event->name == NULL && event->kind != DLOCK_EVENT_CONNECTION_RESTORED)
+        log_event(LOG_WARNING, "lock-server", "%s", event->reason);
+}
+
+static bool start_redis(struct frame *frame, char error[PROCESS_ERROR_MAX])
+{
+    const struct settings_common *settings = frame->options.settings;
+    const char *servers[] = {settings->redis};
+    struct dlock_options options = {
+        .size = sizeof options,
+        .servers = servers,
+        .server_count = 1,
+        .connect_timeout_ms = settings->redis_timeout_ms,
+        .command_timeout_ms = settings->redis_timeout_ms,
+        .ttl_ms = settings->ttl_ms,
+        .retry_ms = settings->retry_ms,
+        .connections_max = (size_t)settings->workers + ASIDE_THREADS,
+        .allow_flawed = true, /* services demonstrate the flaws */
+        .on_event = frame_on_event,
+        .on_event_arg = frame,
+        .on_trace = settings->history_commands ? lock_history_trace : NULL,
+        .on_trace_arg = frame->history,
+        .on_point = frame->failpoints != NULL ? failpoints_on_point : NULL,
+        .on_point_arg = frame->failpoints,
+    };
+    frame->store_server =
+        store_server_new(&(struct store_options){.url = settings->redis,
+                                                 .what = "data",
+                                                 .timeout_ms = settings->redis_timeout_ms,
+                                                 .on_trace = options.on_trace,
+                                                 .on_trace_arg = options.on_trace_arg});
+    frame->cancel = dlock_cancel_new();
+    if (frame->store_server == NULL || frame->cancel == NULL)
+        return frame_wrong(error, "out of memory");
+    return dlock_client_open(&options, &frame->client) == DLOCK_OK ||
+           frame_wrong(error, dlock_error());
+}
+
+/* ",\"run\":..." and what the service adds. */
+static void print_begin(const struct frame *frame, char *text, size_t size)
+{
+    const struct settings_common *settings = frame->options.settings;
+    snprintf(text, size,
+             ",\"run\":\"%s\",\"service\":\"%s\",\"rung\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
+             "\"ttl_ms\":%" PRId64 ",\"wait_ms\":%" PRId64 ",\"workers\":%" PRId64 "%s",
+             settings->run, program.name, settings->lock->name, (long)getpid(), DLOCK_VERSION,
+             settings->ttl_ms, settings->wait_ms, settings->workers, frame->options.begin);
+}
+
+/* What requests need: the history, the failpoints, the client of the locks, the threads. */
+static bool start_parts(struct frame *frame, char error[PROCESS_ERROR_MAX])
+{
+    const struct settings_common *settings = frame->options.settings;
+    char begin[640];
+    print_begin(frame, begin, sizeof begin);
+    if (settings->enable_failpoints &&
+        (frame->failpoints =
+             failpoints_start(settings->failpoint_files, settings->failpoints, error)) == NULL)
+        return false;
+    if (settings->history[0] != '\0' &&
+        (frame->history = history_open(settings->history, settings->instance, begin, error)) ==
+            NULL)
+        return false;
+    if (!start_redis(frame, error))
+        return false;
+    frame->workers = start_pool(frame, (size_t)settings->workers, (size_t)settings->queue);
+    frame->aside = start_pool(frame, ASIDE_THREADS, ASIDE_QUEUE);
+    return (frame->workers != NULL && frame->aside != NULL) ||
+           frame_wrong(error, "not enough memory or threads for --workers");
+}
+
+bool frame_start(struct frame *frame, const struct frame_options *options,
+                 char error[PROCESS_ERROR_MAX])
+{
+    const struct settings_common *settings = options->settings;
+    const int64_t descriptors = settings->connections + ADMIN_CONNECTIONS + 2 * settings->workers +
+                                2 * ASIDE_THREADS + OTHER_DESCRIPTORS;
+    memset(frame, 0, sizeof *frame);
+    frame->options = *options;
+    atomic_init(&frame->draining, false);
+    lock_owner_pool_init(&frame->owners);
+    if (settings->enable_failpoints)
+        log_event(LOG_WARNING, "failpoints",
+                  "every client that may write on the admin listener can pause, break and kill "
+                  "this process at its points");
+    if (settings->lock->flawed)
+        log_event(LOG_WARNING, "flawed-rung", "--lock %s is flawed: %s", settings->lock->name,
+                  settings->lock->flaw);
+    if (!process_raise_descriptors(descriptors, settings->connections, "", error) ||
+        !listeners_open(&frame->listeners, settings, error) || !start_parts(frame, error))
+        return false;
+    if (!listeners_start(&frame->listeners, settings,
+                         &(struct http_options){.routes = options->routes,
+                                                .request_size = options->request_size,
+                                                .arg = frame,
+                                                .serve = frame_serve},
+                         error))
+        return false;
+    log_event(LOG_INFO, "started", "%s " DLOCK_VERSION ", --lock %s", program.name,
+              settings->lock->name);
+    return true;
+}
+
+void frame_reopen(struct frame *frame)
+{
+    process_reopen(frame->options.settings->log_file, frame->history);
+}
+
+/* ---- End ------------------------------------------------------------------------------------- */
+
+bool frame_drain(struct frame *frame)
+{
+    const int64_t drain_ms = frame->options.settings->drain_ms;
+    const int64_t start_ns = mono_ns();
+    atomic_store(&frame->draining, true);
+    failpoints_end(frame->failpoints);
+    listeners_quiesce(&frame->listeners);
+    if (listeners_wait_idle(&frame->listeners, start_ns + drain_ms / 2 * NS_PER_MS))
+        return true;
+    log_event(LOG_WARNING, "drain", "requests still wait for locks: their waits are cancelled");
+    dlock_cancel_now(frame->cancel);
+    workers_expire_all(frame->workers);
+    return listeners_wait_idle(&frame->listeners, start_ns + drain_ms * NS_PER_MS);
+}
+
+void frame_stop(struct frame *frame)
+{
+    /* Nothing may be answered after the part that sends the answers is gone. */
+    workers_stop(frame->workers);
+    workers_stop(frame->aside);
+    listeners_stop(&frame->listeners);
+    workers_free(frame->workers);
+    workers_free(frame->aside);
+    lock_owner_pool_free(&frame->owners);
+    dlock_client_close(frame->client);
+    dlock_cancel_free(frame->cancel);
+    store_server_stop(frame->store_server);
+    store_server_free(frame->store_server);
+    history_close(frame->history);
+    failpoints_free(frame->failpoints);
+}
+
+bool frame_point(struct frame *frame, const char *group, const char *name)
+{
+    struct failpoint_stay stay = {0};
+    return frame->failpoints != NULL &&
+           failpoints_reach(frame->failpoints, group, name, &stay) == FAILPOINT_FAILS;
+}
