@@ -215,7 +215,7 @@ static void end_sale(struct queue_work *work)
         else /* another instance processes the item: two would compete for each entry's lock */
             rest(work->queue, &work->carrier.request, QUEUE_PAUSE_MS);
     } else {
-        if (sale->result == SALE_STOCK_INVALID)
+        if (sale->result == SALE_STOCK_INVALID || sale->result == SALE_OTHER_LAYOUT)
             note_stuck(work);
         stay_back(work, sale->detail, true);
     }

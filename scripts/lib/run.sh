@@ -177,8 +177,8 @@ with_commands() {
 write_redis_json() {
     local fault=$1 before=$2 after
     shift 2
-    after=$(redis_after "$@" 2>/dev/null) ||
-        say "Redis on $RUN_REDIS no longer answers: what it held after the run is not known"
+    after=$(redis_after "$@") ||
+        say "what Redis on $RUN_REDIS held after the run is not known"
     jq --null-input --compact-output --argjson before "$before" --argjson after "${after:-null}" --arg fault "$fault" \
         '{$before} + if $after then {$after} else {} end
             | if $fault == "none" then . else del(.[].commands) end' >"$RUN_FOLDER/redis.json"

@@ -47,7 +47,9 @@ elseif ARGV[3] ~= 'number' then
     if not said:match('wrong number of arguments') then
         return redis.error_reply(said)
     end
-    redis.call('DEL', KEYS[1])
+    if kind ~= 'none' then
+        redis.call('DEL', KEYS[1])
+    end
 end
 -- The version of a hash only grows, so that a sale that has read the old stock finds that it changed.
 if ARGV[3] == 'number' then

@@ -82,7 +82,12 @@ def no_entry(redis):
     redis("XADD", STREAM, number, "some", "thing")
 
 
-@pytest.mark.parametrize("broken, told", [(no_number, "whole number"), (no_record, "is a set"),
+def other_layout(redis):
+    redis("DEL", STOCK)
+    redis("HSET", STOCK, "stock", "9", "version", "1")
+
+
+@pytest.mark.parametrize("broken, told", [(other_layout, "with a version"), (no_number, "whole number"), (no_record, "is a set"),
                                           (no_entry, "not written by this shop")])
 def test_a_switch_does_not_wait_for_what_an_operator_must_mend(redis, start, broken, told):
     """It would wait for ten minutes."""
