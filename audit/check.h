@@ -33,7 +33,7 @@ bool is_unknown(const struct run *run, const struct request *request);
 bool is_about_key(const struct request *request);
 /* The buyer may ask again: the refusal says nothing about the stock. See buyers.c. */
 bool may_ask_again(const struct request *request);
-/* Whether the stock compares tokens: --write fenced, and the flawed fenced_textbook. */
+/* Whether what is written compares tokens. */
 bool is_fenced(const struct run *run);
 /* Whether the restock came before the first request to buy, and so only prepared the run. */
 bool is_setup(const struct run *run, const struct restock *restock);
