@@ -40,6 +40,14 @@ enum service { SERVICE_EVERY, SERVICE_SHOP, SERVICE_MENU, SERVICE_NONE };
     X(write, HOLD, SHOP)                                                                           \
     X(exit, HOLD, EVERY)                                                                           \
     X(release, HOLD, EVERY)                                                                        \
+    X(looked, OWN, MENU)                                                                           \
+    X(query, OWN, MENU)                                                                            \
+    X(queried, OWN, MENU)                                                                          \
+    X(filled, OWN, MENU)                                                                           \
+    X(fill_refused, OWN, MENU)                                                                     \
+    X(updated, OWN, MENU)                                                                          \
+    X(deleted, OWN, MENU)                                                                          \
+    X(answered, OWN, MENU)                                                                         \
     X(lost, KEEPER, EVERY)                                                                         \
     X(renew, KEEPER, EVERY)
 

@@ -142,7 +142,8 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     request->client_code = (int16_t)code;
     request->transport_error = is_transport_error(code);
     request->called_failed = strcmp(client_field(table, COLUMN_success), "false") == 0;
-    if (!text_int(client_field(table, COLUMN_unit), &request->client_unit))
+    const enum column number = run->rules->kind == SERVICE_MENU ? COLUMN_version : COLUMN_unit;
+    if (!text_int(client_field(table, number), &request->client_unit))
         request->client_unit = NOT_KNOWN;
     if (!text_int(client_field(table, COLUMN_left), &request->client_left))
         request->client_left = NOT_KNOWN;

@@ -58,8 +58,8 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
 static void check_begin(struct reader *reader, struct record *record)
 {
     const struct run_spec *spec = &reader->run->spec;
-    const char *const fields[] = {"run", "rung", "write"};
-    const char *const wanted[] = {spec->run, spec->rung, spec->write};
+    const char *const fields[] = {"run", "service", "rung", "write"};
+    const char *const wanted[] = {spec->run, reader->run->rules->service, spec->rung, spec->write};
     int64_t format = 1; /* format 1 had no such field */
     if (!json_int(record->json, "format", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &format,
                   record->error)) {
@@ -75,8 +75,11 @@ static void check_begin(struct reader *reader, struct record *record)
         return;
     }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const char *value = NULL;
-        if (!json_text(record->json, fields[i], JSON_REQUIRED, &value, record->error)) {
+        const char *value = "shop"; /* only others name their service */
+        if (wanted[i] == NULL)
+            continue; /* only a shop has a write mode */
+        if (!json_text(record->json, fields[i], i == 1 ? JSON_OPTIONAL : JSON_REQUIRED, &value,
+                       record->error)) {
             wrong(reader, record);
             return;
         }
@@ -84,7 +87,7 @@ static void check_begin(struct reader *reader, struct record *record)
             complain(&reader->source, record->line,
                      "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
                      value, wanted[i]);
-            reader->foreign = i == 0 || reader->index == reader->first;
+            reader->foreign = i <= 1 || reader->index == reader->first;
             return;
         }
     }

@@ -63,6 +63,7 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
             .name = entry->string,
             .stock = (int64_t)stock,
             .lock = NO_NAME,
+            .began = NOT_KNOWN,
             .laid = {.parts = NONE},
             .redis = {{.stock = NOT_KNOWN, .queued = NOT_KNOWN},
                       {.stock = NOT_KNOWN, .queued = NOT_KNOWN}},
@@ -85,8 +86,8 @@ static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
     }
     if (!cJSON_IsArray(list) || spec->expect == 0 || entry != NULL) {
         snprintf(error, JSON_ERROR_MAX,
-                 "\"expect\" must be null or a list of results, of: ok, "
-                 "oversold, undersold, overlap, overtaken, unfinished, deadlock, inconclusive");
+                 "\"expect\" must be null or a list of results, of: ok, oversold, undersold, "
+                 "stale, stampede, overlap, overtaken, unfinished, deadlock, inconclusive");
         return false;
     }
     spec->expect_given = true;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rules.h"
 
+#include "menu.h"
 #include "shop.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct rules *const all[] = {&shop_rules};
+static const struct rules *const all[] = {&shop_rules, &menu_rules};
 
 const struct rules *rules_find(const char *service)
 {

@@ -69,14 +69,16 @@ struct rules {
     void (*add_counts)(cJSON *json, const struct run *run);
     void (*add_instance)(cJSON *json, const struct run *run, size_t instance);
     void (*add_measures)(cJSON *json, const struct run *run);
-    /* In the picture: its title, what happened in numbers, the chart of the whole run, what a
-     * section did or did not do, and its steps between its enter and its exit. */
+    /* The picture: its title, what happened in numbers, and the chart of the whole run. What a
+     * section did or did not do, in the legend. Its steps between its enter and its exit. */
     void (*title)(const struct run *run, char text[SVG_LABEL_MAX]);
     void (*facts)(const struct run *run, char text[SVG_LABEL_MAX]);
     void (*chart)(const struct run *run, struct chart *chart);
     const char *did, *did_nothing;
     void (*add_steps)(const struct run *run, const struct section *section, int who,
                       const char *actor, struct story *story);
+    /* Adds an answered request of a small run that never had a lock; NULL: all need one. */
+    void (*add_answer)(const struct run *run, size_t request, const char *id, struct story *story);
     void (*print_head)(void);
     void (*print_row)(const struct run *run, const struct verdict *verdict);
 };

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include "memory.h"
+#include "menu.h"
 #include "rules.h"
 #include "text.h"
 
@@ -43,6 +44,8 @@ void run_free(struct run *run)
     free(run->intents);
     free(run->latest_intent);
     free(run->by_lock);
+    if (run->menu != NULL)
+        menu_free(run->menu);
     names_free(&run->item_names);
     names_free(&run->request_ids);
     names_free(&run->keys);
@@ -195,12 +198,22 @@ int64_t run_again_ns(const struct run *run, const struct section *section)
     return section->again == NONE ? NOT_STAMPED : run->again_ns[section->again];
 }
 
-bool run_is_timed(const struct run *run, const struct section *section)
+static bool run_is_timed_in(const struct run *run, const struct request *request,
+                            size_t history_index)
 {
-    const struct history *history = &run->histories[section->history];
-    const struct request *request = &run->requests[section->request];
+    const struct history *history = &run->histories[history_index];
     bool was_seen = request->sampled && !request->reads && !request->transport_error;
     return history->timed && !request->mistimed && (was_seen || !history->clock_disputed);
+}
+
+bool run_is_request_timed(const struct run *run, const struct request *request)
+{
+    return run_is_timed_in(run, request, request->history);
+}
+
+bool run_is_timed(const struct run *run, const struct section *section)
+{
+    return run_is_timed_in(run, &run->requests[section->request], section->history);
 }
 
 size_t run_untimed(const struct run *run)

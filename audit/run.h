@@ -98,7 +98,8 @@ struct redis_lock {
 
 /* An item's stock and locks in Redis before the run, or after it. */
 struct redis_side {
-    int64_t stock; /* NOT_KNOWN if redis.json does not state it */
+    int64_t stock; /* NOT_KNOWN if redis.json does not state it. Of the menu: the version in the
+                      cache; 0: none */
     bool lock_there;
     int64_t lock_pttl_ms;     /* -1: it never expires */
     struct redis_lock *locks; /* by segment; NULL: there is one, as above */
@@ -123,7 +124,7 @@ struct possible {
 
 struct item {
     const char *name;
-    int64_t stock;              /* at the start, from run.json */
+    int64_t stock;              /* at the start, from run.json; of the menu: the version */
     struct redis_side redis[2]; /* by enum moment */
     uint32_t lock;              /* the lock that its holds name; NO_NAME if it has no hold. If the
                                    stock lies over segments: the lock of the first one */
@@ -149,6 +150,7 @@ struct item {
 enum outcome {
     OUTCOME_NONE, /* no instance recorded its end */
     OUTCOME_SOLD,
+    OUTCOME_ANSWERED, /* of the menu */
     OUTCOME_READ,     /* a request that only reads */
     OUTCOME_REPLAYED, /* it got the stored answer of its idempotency key */
     OUTCOME_REFUSED,
@@ -177,7 +179,10 @@ enum reason { /* of a refusal: those that a check needs */
 struct request {
     /* the client's view, from sale.jtl */
     int64_t start_ms;
-    int64_t client_unit; /* NOT_KNOWN if the answer has none */
+    union {
+        int64_t client_unit;    /* NOT_KNOWN if the answer has none */
+        int64_t client_version; /* of the menu */
+    };
     int64_t client_left;
     int64_t asked_quantity;   /* from the URL; NOT_KNOWN */
     uint32_t asked_item;      /* from the URL; NONE */
@@ -508,11 +513,13 @@ struct run {
 
     size_t unknown_steps; /* the work that unknown.c has done for the run */
 
+    struct menu *menu; /* what a menu's records tell; NULL */
     struct counts counts;
     struct collision twice;               /* the sales of the first unit sold twice */
     const struct section *beyond;         /* the first sale of a unit <= 0 */
     const struct request *first_rejected; /* the first that was rejected too early */
     struct collision meeting;             /* an overlap while the most were inside */
+    struct collision shown;               /* of the menu: whose question was not needed, and why */
     const struct section *self_wait;      /* its request waited for its own lock */
     const struct item *stuck;             /* its lock is held for ever */
     const struct section *stuck_grant;    /* that lock's last recorded hold; NULL */
@@ -556,7 +563,9 @@ int64_t run_level(int64_t units, uint8_t segments, uint8_t segment);
 int64_t run_missing_parts(const struct run *run, const struct request *request);
 /* When the holder's second request for its own lock was rejected; NOT_STAMPED. */
 int64_t run_again_ns(const struct run *run, const struct section *section);
-/* Whether its times may be compared with those of other sections. */
+/* Whether the request's times may be compared with those of others. */
+bool run_is_request_timed(const struct run *run, const struct request *request);
+/* The same for a section. */
 bool run_is_timed(const struct run *run, const struct section *section);
 /* How many sections of run->by_lock have times that may not be compared. */
 size_t run_untimed(const struct run *run);

@@ -153,6 +153,8 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
         story_add(story, "The stock refused what %s wanted to write: its token or epoch was old.",
                   called(run, scene, was_refused(run, scene->first) ? scene->first : scene->second,
                          false, name));
+    else if (run->rules->kind == SERVICE_MENU)
+        story_add(story, "Nothing kept them apart.");
     else if (scene->first->sold && scene->second->sold)
         story_add(story, "Units %lld and %lld are different ones%s.", (long long)scene->first->unit,
                   (long long)scene->second->unit,
@@ -222,6 +224,8 @@ static bool reason_leads(const struct verdict *verdict, const struct scene *scen
 static const char *const titles[RESULT_COUNT] = {
     [RESULT_INCONCLUSIVE] = "Why nothing can be concluded",
     [RESULT_OVERSOLD] = "What went wrong",
+    [RESULT_STALE] = "What went wrong",
+    [RESULT_STAMPEDE] = "What went wrong",
     [RESULT_OVERLAP] = "What went wrong",
     [RESULT_OVERTAKEN] = "What went wrong",
     [RESULT_DEADLOCK] = "What went wrong",
@@ -362,6 +366,10 @@ static void add_request(const struct run *run, size_t index, struct story *story
     if (!request->accepted || request->section != NONE)
         return;
     const char *id = shortened(run_request_id(run, index), 110, 13, name);
+    if (request->outcome == OUTCOME_ANSWERED && run->rules->add_answer != NULL) {
+        run->rules->add_answer(run, index, id, story);
+        return;
+    }
     story_step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,
                shortened(run->spec.instances[request->instance], 110, 13, instance));
     size_t before = story->count;
