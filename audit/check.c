@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check.h"
 
-#include <string.h>
+#include "rules.h"
 
 void check_all(struct run *run)
 {
-    check_conservation(run);
-    check_distinct(run);
-    check_keys(run);
-    check_queue(run);
     check_exclusion(run);
-    check_fencing(run);
+    run->rules->check(run);
     check_order(run);
     check_deadlock(run);
-    check_liveness(run);
     check_complete(run);
     check_views(run);
     check_witness(run);
@@ -45,7 +40,7 @@ bool may_ask_again(const struct request *request)
 
 bool is_fenced(const struct run *run)
 {
-    return strncmp(run->spec.write, "fenced", 6) == 0;
+    return run->spec.fenced;
 }
 
 bool is_setup(const struct run *run, const struct restock *restock)

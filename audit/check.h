@@ -17,7 +17,8 @@ void check_distinct(struct run *run);     /* each unit is sold once */
 void check_keys(struct run *run);         /* one sale under each idempotency key */
 void check_queue(struct run *run);        /* one outcome of each accepted sale, in order */
 void check_exclusion(struct run *run);    /* no two sections of a lock overlap */
-void check_fencing(struct run *run);      /* tokens grow; no write with an older one */
+void check_tokens(struct run *run);       /* tokens grow, and none is missing */
+void check_fencing(struct run *run);      /* the same, and no write with an older one */
 void check_order(struct run *run);        /* first come, first served; only counted */
 void check_deadlock(struct run *run);     /* no lock is held for ever */
 void check_liveness(struct run *run);     /* no buyer is rejected too early */
@@ -33,7 +34,7 @@ bool is_unknown(const struct run *run, const struct request *request);
 bool is_about_key(const struct request *request);
 /* The buyer may ask again: the refusal says nothing about the stock. See buyers.c. */
 bool may_ask_again(const struct request *request);
-/* Whether the stock compares tokens: --write fenced, and the flawed fenced_textbook. */
+/* Whether what is written compares tokens. */
 bool is_fenced(const struct run *run);
 /* Whether the restock came before the first request to buy, and so only prepared the run. */
 bool is_setup(const struct run *run, const struct restock *restock);

@@ -9,6 +9,7 @@
  * prove nothing either.
  */
 #include "check.h"
+#include "rules.h"
 #include "source.h"
 
 #include <string.h>
@@ -95,9 +96,9 @@ static bool check_clients(struct run *run, const struct history *first)
     if (strcmp(clients->boot_id, first->clock.boot_id) == 0)
         return true;
     findings_add(&run->findings, RESULT_INCOMPLETE,
-                 "sale.jtl was written on another machine, or after another boot, than %s; all "
+                 "%s was written on another machine, or after another boot, than %s; all "
                  "must have one clock, so that their times can be compared",
-                 first->file);
+                 run->rules->samples, first->file);
     return false;
 }
 

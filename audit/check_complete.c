@@ -5,6 +5,7 @@
  * more.
  */
 #include "check.h"
+#include "rules.h"
 
 #include <string.h>
 
@@ -66,10 +67,9 @@ static void complete_check_requests(struct run *run)
     if (endless > 0)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "%s: requests without an end: %lld, first "
-                     "%.60s; every invoke must have its write, refused, fail or unknown, "
-                     "or, where it only reads, its read",
+                     "%.60s; every invoke must have its %s",
                      run->histories[example->history].file, endless,
-                     run_request_id(run, (size_t)(example - run->requests)));
+                     run_request_id(run, (size_t)(example - run->requests)), run->rules->ends);
 }
 
 /* A script takes all parts of a sale or none, so a part without a record was sold. */

@@ -67,14 +67,15 @@ static int by_stock(const void *a, const void *b)
 }
 
 /* The sections that have a token and times that are proof, in the order of their enter. sold_only:
- * those of them that sold. */
+ * those of them that sold, or filled the cache of a menu. */
 static struct section **with_tokens(const struct run *run, bool sold_only, size_t *count)
 {
     struct section **list = memory_new(run->by_lock_count, sizeof *list);
     *count = 0;
     for (size_t i = 0; i < run->by_lock_count; i++) {
         struct section *section = run->by_lock[i];
-        if (section->token > 0 && run_is_timed(run, section) && (section->sold || !sold_only))
+        if (section->token > 0 && run_is_timed(run, section) &&
+            (section->sold || section->filled || !sold_only))
             list[(*count)++] = section;
     }
     return list;
@@ -267,7 +268,7 @@ static bool needs_tokens(const struct run *run)
 }
 
 /* A grant without its token is an incomplete record. A reader needs no token. */
-static void check_tokens(struct run *run)
+static void check_missing(struct run *run)
 {
     const struct section *example = NULL;
     long long times = 0;
@@ -285,16 +286,21 @@ static void check_tokens(struct run *run)
                      run_request_id(run, example->request));
 }
 
+void check_tokens(struct run *run)
+{
+    check_growth(run);
+    if (needs_tokens(run))
+        check_missing(run);
+}
+
 void check_fencing(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++) {
         if (run->requests[i].reason == REASON_STALE_TOKEN)
             run->counts.token_refusals++;
     }
-    check_growth(run);
+    check_tokens(run);
     check_writes(run);
-    if (needs_tokens(run))
-        check_tokens(run);
     if (is_fenced(run)) {
         check_reads(run);
         check_sales(run);

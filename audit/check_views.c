@@ -4,6 +4,7 @@
  * records is wrong, and nothing can be concluded. A client that got no answer states nothing.
  */
 #include "check.h"
+#include "rules.h"
 #include "source.h"
 
 #include <stdio.h>
@@ -44,15 +45,7 @@ static const char *server_differs(const struct run *run, const struct request *r
         return NULL;
     if (request->client_code != request->code)
         return "the instance's history says that it answered something else";
-    if (run->replays_told && request->client_replayed != (request->outcome == OUTCOME_REPLAYED))
-        return "client and instance differ on whether the answer is a stored one";
-    if (request->outcome != OUTCOME_SOLD)
-        return NULL;
-    if (request->client_instance != request->instance)
-        return "another instance's history has the sale";
-    if (request->client_item != request->item)
-        return "the instance's history has a sale of another item";
-    return NULL;
+    return run->rules->answer_differs(run, request);
 }
 
 /* Whether its refusal told the client another `left` than it had read. */
@@ -74,7 +67,7 @@ static const char *outside_differs(const struct run *run, const struct request *
     if (request->reads) /* the other views hold only sales */
         return request->sampled ? "the instance's history says that it only read" : NULL;
     if (!request->sampled)
-        return "it is not in sale.jtl, though nginx or an instance saw it";
+        return run->rules->unsampled;
     if (request->transport_error)
         return NULL;
     if (run->nginx_read && !request->proxied)

@@ -6,6 +6,7 @@
  */
 #include "check.h"
 #include "memory.h"
+#include "rules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +17,13 @@ static void check_samples(struct run *run)
         run->counts.requests += run->requests[i].sampled && !run->requests[i].repeats;
     if (run->counts.requests < run->spec.requests)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
-                     "sale.jtl holds %lld buying samples; "
-                     "run.json asks for %lld",
-                     (long long)run->counts.requests, (long long)run->spec.requests);
+                     "%s holds %lld %s samples; run.json asks for %lld", run->rules->samples,
+                     (long long)run->counts.requests, run->rules->sampled,
+                     (long long)run->spec.requests);
     if (run->counts.requests == 0)
         findings_add(&run->findings, RESULT_INCONCLUSIVE,
-                     "sale.jtl holds no buying sample; their "
-                     "labels must begin with \"POST \"");
+                     "%s holds no %s sample; their labels must begin with %s", run->rules->samples,
+                     run->rules->sampled, run->rules->labels);
 }
 
 /* Whether the request sold something under its key, or may have. */
@@ -94,12 +95,12 @@ static void check_transport(struct run *run)
             "idempotency keys, and answered: %lld",
             mended);
     if (errors > 0 && strcmp(run->spec.fault, "none") == 0)
-        findings_add(
-            &run->findings, RESULT_INCONCLUSIVE,
-            "requests without an answer of the shop "
-            "(transport errors): %lld, first %.60s with code %d; there must be none, or each "
-            "must be sent again under its idempotency key and be told how it ended",
-            errors, run_request_id(run, (size_t)(example - run->requests)), example->client_code);
+        findings_add(&run->findings, RESULT_INCONCLUSIVE,
+                     "requests without an answer of the %s "
+                     "(transport errors): %lld, first %.60s with code %d; there must be none%s",
+                     run->rules->service, errors,
+                     run_request_id(run, (size_t)(example - run->requests)), example->client_code,
+                     run->rules->mended);
 }
 
 static void check_shares(struct run *run)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which results a run is expected to have: as run.json says, otherwise by the table expected.def.
+ * Which results a run is expected to have: as run.json says, otherwise by its service's table.
  */
 #ifndef EXPECTED_H
 #define EXPECTED_H
@@ -11,7 +11,5 @@ struct expected {
     unsigned results; /* a bit per result; 0: no expectation is stated */
     const char *why;
 };
-
-struct expected expected_of(const struct run *run);
 
 #endif

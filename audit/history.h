@@ -11,39 +11,57 @@
 
 #define HISTORY_FORMAT 2 /* the format that is read; it increases when a name in it changes */
 
-/* X(name, what it is about). The stages of a hold are listed in the order of enum stage. */
-#define EVENTS(X)                                                                                  \
-    X(begin, FILE)                                                                                 \
-    X(end, FILE)                                                                                   \
-    X(stall, FILE)                                                                                 \
-    X(restock_intent, FILE)                                                                        \
-    X(restock, FILE)                                                                               \
-    X(restock_failed, FILE)                                                                        \
-    X(restock_unknown, FILE)                                                                       \
-    X(command, FILE)                                                                               \
-    X(invoke, REQUEST)                                                                             \
-    X(refused, REQUEST)                                                                            \
-    X(fail, REQUEST)                                                                               \
-    X(unknown, REQUEST)                                                                            \
-    X(replay, REQUEST)                                                                             \
-    X(reacquire, REQUEST)                                                                          \
-    X(abort, REQUEST)                                                                              \
-    X(accepted, QUEUE)                                                                             \
-    X(taken, QUEUE)                                                                                \
-    X(requeued, QUEUE)                                                                             \
-    X(granted, HOLD)                                                                               \
-    X(enter, HOLD)                                                                                 \
-    X(read, HOLD)                                                                                  \
-    X(write, HOLD)                                                                                 \
-    X(exit, HOLD)                                                                                  \
-    X(release, HOLD)                                                                               \
-    X(lost, KEEPER)                                                                                \
-    X(renew, KEEPER)
+/* Whose histories may have an event, or whose samples must have a column. */
+enum service { SERVICE_EVERY, SERVICE_SHOP, SERVICE_MENU, SERVICE_NONE };
 
-enum about { ABOUT_FILE, ABOUT_REQUEST, ABOUT_QUEUE, ABOUT_HOLD, ABOUT_KEEPER };
+/* X(name, what it is about, whose). The stages of a hold are listed in the order of enum stage. */
+#define EVENTS(X)                                                                                  \
+    X(begin, FILE, EVERY)                                                                          \
+    X(end, FILE, EVERY)                                                                            \
+    X(stall, FILE, EVERY)                                                                          \
+    X(restock_intent, OWN_FILE, SHOP)                                                              \
+    X(restock, OWN_FILE, SHOP)                                                                     \
+    X(restock_failed, OWN_FILE, SHOP)                                                              \
+    X(restock_unknown, OWN_FILE, SHOP)                                                             \
+    X(command, FILE, EVERY)                                                                        \
+    X(invoke, REQUEST, EVERY)                                                                      \
+    X(refused, REQUEST, EVERY)                                                                     \
+    X(fail, REQUEST, EVERY)                                                                        \
+    X(unknown, REQUEST, EVERY)                                                                     \
+    X(replay, OWN, SHOP)                                                                           \
+    X(reacquire, REQUEST, EVERY)                                                                   \
+    X(abort, OWN, SHOP)                                                                            \
+    X(accepted, OWN, SHOP)                                                                         \
+    X(taken, OWN, SHOP)                                                                            \
+    X(requeued, OWN, SHOP)                                                                         \
+    X(granted, HOLD, EVERY)                                                                        \
+    X(enter, HOLD, EVERY)                                                                          \
+    X(read, HOLD, SHOP)                                                                            \
+    X(write, HOLD, SHOP)                                                                           \
+    X(exit, HOLD, EVERY)                                                                           \
+    X(release, HOLD, EVERY)                                                                        \
+    X(looked, OWN, MENU)                                                                           \
+    X(query, OWN, MENU)                                                                            \
+    X(queried, OWN, MENU)                                                                          \
+    X(filled, OWN, MENU)                                                                           \
+    X(fill_refused, OWN, MENU)                                                                     \
+    X(updated, OWN, MENU)                                                                          \
+    X(deleted, OWN, MENU)                                                                          \
+    X(answered, OWN, MENU)                                                                         \
+    X(lost, KEEPER, EVERY)                                                                         \
+    X(renew, KEEPER, EVERY)
+
+enum about {
+    ABOUT_FILE,
+    ABOUT_REQUEST,
+    ABOUT_HOLD,
+    ABOUT_KEEPER,
+    ABOUT_OWN,      /* a request; the rules of its service read it */
+    ABOUT_OWN_FILE, /* no request; the rules read it, too */
+};
 
 enum event {
-#define X(name, about) EVENT_##name,
+#define X(name, about, service) EVENT_##name,
     EVENTS(X)
 #undef X
         EVENT_COUNT
@@ -52,6 +70,7 @@ enum event {
 struct event_kind {
     const char *name;
     enum about about;
+    enum service service;
 };
 extern const struct event_kind events[EVENT_COUNT];
 
@@ -93,16 +112,13 @@ bool read_status(struct record *record, const char **status);
 /* The number of the hold's section; NONE if no `granted` line was read for it. */
 uint32_t find_hold(const struct run *run, const char *hold);
 
-/* Returns the restock_intent that belongs to the line's outcome, or NULL. */
-const struct intent *about_restock(struct reader *reader, struct record *record);
-/* Reads over which segments a restock laid the stock: as many as its instance has. On failure:
- * false, and record->error holds a sentence. */
-bool read_layouts(struct reader *reader, struct record *record, struct restock *restock);
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);
 
+/* Keeps a share for each section, from the first one on whose stock is in segments. */
+void keep_shares(struct run *run);
+
 /* Sales in a queue, see read_queue.c. */
-void about_queue(struct reader *reader, struct record *record);
 /* Whether the line is of the instance that works the request off. */
 bool is_worker_line(const struct reader *reader, const struct record *record,
                     const struct request *request);

@@ -7,7 +7,7 @@
 #include "memory.h"
 #include "output.h"
 #include "read.h"
-#include "row.h"
+#include "rules.h"
 #include "timeline.h"
 #include "verdict.h"
 
@@ -28,7 +28,7 @@ static const char help[] =
     "timeline.svg there. Prints the reasons and, as the last line, what was expected and found.\n"
     "\n"
     "  --row      print one line of a table for each folder instead\n"
-    "  --head     print that table's head; takes no folder\n"
+    "  --head[=SERVICE]  print that table's head (default: the shop's); takes no folder\n"
     "  --results  print the results that a run may have, a line each; takes no folder\n"
     "  --help     print this\n"
     "\n"
@@ -57,6 +57,19 @@ static void print_result_names(void)
             puts(result_name(rank));
 }
 
+static int print_head(const char *service)
+{
+    char names[64];
+    const struct rules *rules = rules_find(service != NULL ? service : "shop");
+    if (rules != NULL) {
+        rules->print_head();
+        return 0;
+    }
+    rules_names(names, sizeof names);
+    fprintf(stderr, "ladder-audit: there is no service %s; it must be one of %s\n", service, names);
+    return 2;
+}
+
 static int judge_folder(const char *folder, enum report report)
 {
     int code = 2;
@@ -81,7 +94,7 @@ static int judge_folder(const char *folder, enum report report)
     bool written = verdict_write(run, &verdict);
     written = timeline_write(run, &verdict) && written;
     if (report == REPORT_ROW)
-        row_print(run, &verdict);
+        run->rules->print_row(run, &verdict);
     else
         print_reasons(run, &verdict);
     code = written ? verdict_exit_code(&verdict) : 2;
@@ -95,7 +108,7 @@ int main(int argc, char **argv)
 {
     static const struct option options[] = {
         {"row", no_argument, NULL, 'r'},
-        {"head", no_argument, NULL, 'd'},
+        {"head", optional_argument, NULL, 'd'},
         {"results", no_argument, NULL, 's'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -110,8 +123,7 @@ int main(int argc, char **argv)
             report = REPORT_ROW;
             break;
         case 'd':
-            row_print_head();
-            return 0;
+            return print_head(optarg);
         case 's':
             print_result_names();
             return 0;

@@ -5,6 +5,7 @@
  */
 #include "lock_lane.h"
 #include "memory.h"
+#include "rules.h"
 #include "strip.h"
 
 #include <math.h>
@@ -106,45 +107,37 @@ static double overview_draw_lanes(const struct picture *picture, const struct ax
     return y;
 }
 
-static int by_write(const void *a, const void *b)
+static int by_point(const void *a, const void *b)
 {
-    const struct section *one = *(const struct section *const *)a;
-    const struct section *two = *(const struct section *const *)b;
-    int64_t one_ns = one->at_ns[STAGE_WRITE];
-    int64_t two_ns = two->at_ns[STAGE_WRITE];
-    return (one_ns > two_ns) - (one_ns < two_ns);
+    const struct point *one = a;
+    const struct point *two = b;
+    return (one->t_ns > two->t_ns) - (one->t_ns < two->t_ns);
 }
 
-/* Fills in how many units were sold up to the end of each column. Returns how many were sold in
- * all. */
-static int64_t count_sold(const struct run *run, const struct axis *axis, int64_t sold[COLUMNS])
+/* Fills in what the chart counts up to the end of each column. Returns how much that is in all. */
+static int64_t count_up(struct chart *chart, const struct axis *axis, int64_t sold[COLUMNS])
 {
-    const struct section **sales = memory_new(run->section_count, sizeof *sales);
-    size_t count = 0;
     int64_t all = 0;
-    for (size_t i = 0; i < run->section_count; i++) {
-        if (run->sections[i].sold)
-            sales[count++] = &run->sections[i];
-    }
-    qsort(sales, count, sizeof *sales, by_write);
     size_t next = 0;
+    qsort(chart->points, chart->count, sizeof *chart->points, by_point);
     for (size_t column = 0; column < COLUMNS; column++) {
-        for (; next < count && column_of(axis, sales[next]->at_ns[STAGE_WRITE]) <= column; next++)
-            all += sales[next]->quantity;
+        for (; next < chart->count && column_of(axis, chart->points[next].t_ns) <= column; next++)
+            all += chart->points[next].amount;
         sold[column] = all;
     }
-    free(sales);
     return all;
 }
 
-/* A filled step line of the units sold; the part above the stock is red. */
+/* A filled step line, as of the units sold; the part above the limit, the stock, is red. */
 static void draw_chart(const struct picture *picture, const struct axis *axis, double top)
 {
     const struct run *run = picture->run;
     FILE *file = picture->svg.file;
     int64_t *sold = memory_new(COLUMNS, sizeof *sold);
-    double all = (double)count_sold(run, axis, sold);
-    double stock = (double)run->counts.initial;
+    struct chart chart = {.points = NULL};
+    run->rules->chart(run, &chart);
+    double all = (double)count_up(&chart, axis, sold);
+    double stock = (double)chart.limit;
     double scale = CHART_HEIGHT / fmax(fmax(all, stock) * 1.08, 1);
     double bottom = top + CHART_HEIGHT;
     struct box back = {PLOT_LEFT, top, COLUMNS, CHART_HEIGHT};
@@ -164,14 +157,16 @@ static void draw_chart(const struct picture *picture, const struct axis *axis, d
         fprintf(file, "H%d V%.1f Z\"/>\n", PICTURE_RIGHT, bottom - base * scale);
     }
     free(sold);
+    free(chart.points);
     double y = bottom - stock * scale;
     svg_line(&picture->svg, PLOT_LEFT, y, PICTURE_RIGHT, y, "stock");
-    svg_text(&picture->svg, PLOT_LEFT - 10, y + 5, "name", "stock %lld",
-             (long long)run->counts.initial);
+    svg_text(&picture->svg, PLOT_LEFT - 10, y + 5, "name", "%s %lld", chart.limit_name,
+             (long long)chart.limit);
     double sold_y = bottom - all * scale;
     if (fabs(sold_y - y) < LABEL_HEIGHT)
         sold_y = all > stock || y + LABEL_HEIGHT > bottom ? y - LABEL_HEIGHT : y + LABEL_HEIGHT;
-    svg_text(&picture->svg, PLOT_LEFT - 10, fmin(sold_y + 5, bottom), "name", "sold %.0f", all);
+    svg_text(&picture->svg, PLOT_LEFT - 10, fmin(sold_y + 5, bottom), "name", "%s %.0f", chart.name,
+             all);
 }
 
 double draw_overview(const struct picture *picture, double y)

@@ -8,9 +8,13 @@
 
 #include "json.h"
 #include "run.h"
+#include "source.h"
 
 bool read_spec(struct run *run, char error[JSON_ERROR_MAX]); /* run.json */
 void read_redis(struct run *run);                            /* redis.json */
+/* Complains that redis.json does not state that of the item. */
+void redis_missing(struct source *source, const char *when, const char *what,
+                   const struct item *item);
 /* What each segment of a stock had: an optional list of whole numbers, which must add up to `sum`
  * unless that is NOT_KNOWN. On failure: false, and error holds a sentence. */
 bool read_layout(struct run *run, const cJSON *object, const char *field, int64_t sum,

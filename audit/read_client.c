@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads sale.jtl: what the client saw. The samples of buyers are those whose label begins with
- * "POST ".
+ * Reads sale.jtl, or load.jtl: what the client saw. The rules of the service say which samples are
+ * of requests that count.
  */
 #include "csv.h"
 #include "read.h"
+#include "rules.h"
 #include "source.h"
 #include "text.h"
 
@@ -13,35 +14,39 @@
 
 #define TIME_MS_MAX INT64_C(4000000000000) /* the year 2096 */
 
-/* URL is optional. It names the item if the answer names none, as a refusal does. The columns key
- * and replayed, about idempotency keys, are optional too. So is buyer: what a buyer asks for once,
- * in however many attempts. So is sale: the id of a sale that was accepted into a queue. */
+/* X(name, whose samples must have it). URL names the item if the answer names none, as a refusal
+ * does. key and replayed are about idempotency keys. buyer: what a buyer asks for once, in however
+ * many attempts. sale: the id of a sale that was accepted into a queue. */
 #define COLUMNS(X)                                                                                 \
-    X(timeStamp)                                                                                   \
-    X(elapsed)                                                                                     \
-    X(label)                                                                                       \
-    X(responseCode)                                                                                \
-    X(success)                                                                                     \
-    X(request)                                                                                     \
-    X(item)                                                                                        \
-    X(instance)                                                                                    \
-    X(unit)                                                                                        \
-    X(left)                                                                                        \
-    X(URL)                                                                                         \
-    X(key)                                                                                         \
-    X(replayed)                                                                                    \
-    X(buyer)                                                                                       \
-    X(sale)
+    X(timeStamp, EVERY)                                                                            \
+    X(elapsed, EVERY)                                                                              \
+    X(label, EVERY)                                                                                \
+    X(responseCode, EVERY)                                                                         \
+    X(success, EVERY)                                                                              \
+    X(request, EVERY)                                                                              \
+    X(item, EVERY)                                                                                 \
+    X(instance, EVERY)                                                                             \
+    X(unit, SHOP)                                                                                  \
+    X(left, SHOP)                                                                                  \
+    X(version, MENU)                                                                               \
+    X(URL, NONE)                                                                                   \
+    X(key, NONE)                                                                                   \
+    X(replayed, NONE)                                                                              \
+    X(buyer, NONE)                                                                                 \
+    X(sale, NONE)
 
 enum column {
-#define X(name) COLUMN_##name,
+#define X(name, whose) COLUMN_##name,
     COLUMNS(X)
 #undef X
         COLUMN_COUNT
 };
 
-static const char *const column_names[] = {
-#define X(name) #name,
+static const struct {
+    const char *name;
+    enum service whose;
+} columns[] = {
+#define X(name, whose) {#name, SERVICE_##whose},
     COLUMNS(X)
 #undef X
 };
@@ -59,6 +64,11 @@ static const char *client_field(const struct table *table, enum column column)
     return table->csv.fields[table->place[column]];
 }
 
+static bool is_needed(const struct run *run, enum column column)
+{
+    return columns[column].whose == SERVICE_EVERY || columns[column].whose == run->rules->kind;
+}
+
 static bool read_head(struct source *source, struct table *table)
 {
     if (!csv_next(&table->csv)) {
@@ -72,13 +82,13 @@ static bool read_head(struct source *source, struct table *table)
     table->width = table->csv.count;
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         size_t place = 0;
-        while (place < table->width && strcmp(table->csv.fields[place], column_names[column]) != 0)
+        while (place < table->width && strcmp(table->csv.fields[place], columns[column].name) != 0)
             place++;
-        if (place == table->width && column >= COLUMN_URL)
+        if (place == table->width && !is_needed(source->run, (enum column)column))
             place = NONE;
         if (place == table->width) {
             complain(source, table->csv.line, "no column \"%s\"; the head line must name it",
-                     column_names[column]);
+                     columns[column].name);
             return false;
         }
         table->place[column] = place;
@@ -132,7 +142,8 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     request->client_code = (int16_t)code;
     request->transport_error = is_transport_error(code);
     request->called_failed = strcmp(client_field(table, COLUMN_success), "false") == 0;
-    if (!text_int(client_field(table, COLUMN_unit), &request->client_unit))
+    const enum column number = run->rules->kind == SERVICE_MENU ? COLUMN_version : COLUMN_unit;
+    if (!text_int(client_field(table, number), &request->client_unit))
         request->client_unit = NOT_KNOWN;
     if (!text_int(client_field(table, COLUMN_left), &request->client_left))
         request->client_left = NOT_KNOWN;
@@ -199,7 +210,7 @@ static void read_sample(struct source *source, struct table *table)
         return;
     }
     const bool asks = strcmp(client_field(table, COLUMN_label), "GET outcome") == 0;
-    if (!asks && strncmp(client_field(table, COLUMN_label), "POST ", 5) != 0)
+    if (!asks && !source->run->rules->is_sample(client_field(table, COLUMN_label)))
         return;
     for (size_t column = 0; column < COLUMN_COUNT; column++) {
         if (table->place[column] != NONE)
@@ -236,7 +247,7 @@ static void read_sample(struct source *source, struct table *table)
 
 void read_client(struct run *run)
 {
-    struct source source = {.run = run, .file = "sale.jtl", .rank = RESULT_INCONCLUSIVE};
+    struct source source = {.run = run, .file = run->rules->samples, .rank = RESULT_INCONCLUSIVE};
     struct table table = {.width = 0};
     char path[PATH_MAX_BYTES];
     char error[INPUT_ERROR_MAX] = "the folder's path is too long";

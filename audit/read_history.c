@@ -6,6 +6,7 @@
 #include "history.h"
 #include "memory.h"
 #include "read.h"
+#include "rules.h"
 #include "text.h"
 
 #include <dirent.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 
 const struct event_kind events[EVENT_COUNT] = {
-#define X(name, about) {#name, ABOUT_##about},
+#define X(name, about, service) {#name, ABOUT_##about, SERVICE_##service},
     EVENTS(X)
 #undef X
 };
@@ -52,32 +53,13 @@ static void read_clock(struct reader *reader, struct record *record, struct cloc
     clock->known = true;
 }
 
-/* What is expected follows from the policies, so each instance must have those of run.json. */
-static void check_policies(struct reader *reader, struct record *record)
-{
-    const struct run_spec *spec = &reader->run->spec;
-    const char *const fields[] = {"on_conflict", "admit", "segments"};
-    const char *const wanted[] = {spec->on_conflict, spec->admit, spec->segments};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const char *value = wanted[i];
-        if (!cJSON_HasObjectItem(spec->json, fields[i]))
-            continue;
-        if (!json_text(record->json, fields[i], JSON_OPTIONAL, &value, record->error))
-            wrong(reader, record);
-        else if (strcmp(value, wanted[i]) != 0)
-            complain(&reader->source, record->line,
-                     "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
-                     value, wanted[i]);
-    }
-}
-
 /* A history of another run proves nothing about this one: the rest of it is not read. A lock that
  * was switched during this run shows in a later `begin`: that is reported, and reading goes on. */
 static void check_begin(struct reader *reader, struct record *record)
 {
     const struct run_spec *spec = &reader->run->spec;
-    const char *const fields[] = {"run", "rung", "write"};
-    const char *const wanted[] = {spec->run, spec->rung, spec->write};
+    const char *const fields[] = {"run", "service", "rung", "write"};
+    const char *const wanted[] = {spec->run, reader->run->rules->service, spec->rung, spec->write};
     int64_t format = 1; /* format 1 had no such field */
     if (!json_int(record->json, "format", JSON_OPTIONAL, 1, JSON_EXACT_MAX, &format,
                   record->error)) {
@@ -93,8 +75,11 @@ static void check_begin(struct reader *reader, struct record *record)
         return;
     }
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const char *value = NULL;
-        if (!json_text(record->json, fields[i], JSON_REQUIRED, &value, record->error)) {
+        const char *value = "shop"; /* only others name their service */
+        if (wanted[i] == NULL)
+            continue; /* only a shop has a write mode */
+        if (!json_text(record->json, fields[i], i == 1 ? JSON_OPTIONAL : JSON_REQUIRED, &value,
+                       record->error)) {
             wrong(reader, record);
             return;
         }
@@ -102,11 +87,11 @@ static void check_begin(struct reader *reader, struct record *record)
             complain(&reader->source, record->line,
                      "recorded with %s \"%.60s\"; it must be run.json's \"%.60s\"", fields[i],
                      value, wanted[i]);
-            reader->foreign = i == 0 || reader->index == reader->first;
+            reader->foreign = i <= 1 || reader->index == reader->first;
             return;
         }
     }
-    check_policies(reader, record);
+    reader->run->rules->check_begin(reader, record);
 }
 
 struct mark *add_mark(struct run *run, enum mark_kind kind, const struct record *record,
@@ -129,54 +114,6 @@ static void add_stall(struct reader *reader, struct record *record)
         wrong(reader, record);
 }
 
-/* Whether the restock did what its intent says. True if the intent is not known. */
-static bool is_as_wanted(const struct restock *restock, const struct intent *intent)
-{
-    if (intent == NULL)
-        return true;
-    if (intent->item != restock->item)
-        return false;
-    return intent->sets
-               ? restock->after == intent->units
-               : restock->before == NOT_KNOWN || restock->after - restock->before == intent->units;
-}
-
-static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
-{
-    struct run *run = reader->run;
-    const char *item = NULL;
-    struct restock restock = {.t_ns = record->t_ns,
-                              .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
-                              .history = reader->index,
-                              .before = NOT_KNOWN,
-                              .laid = {{NONE, 1}, {NONE, 1}}};
-    if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
-        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
-                  record->error) ||
-        !json_int(record->json, "stock_before", JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX,
-                  &restock.before, record->error)) {
-        wrong(reader, record);
-        return;
-    }
-    if (!read_layouts(reader, record, &restock))
-        wrong(reader, record);
-    restock.item = run_item(run, item);
-    if (!is_as_wanted(&restock, intent))
-        complain(
-            &reader->source, record->line,
-            "a restock of %.60s that does something else than its restock_intent says; it must do "
-            "the same",
-            item);
-    if (restock.item == NONE && run->spec.restocked)
-        complain(&reader->source, record->line,
-                 "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
-    if (restock.item == NONE)
-        return; /* it is not on sale in this run */
-    run->restocks = memory_grow(run->restocks, run->restock_count, &run->restock_capacity,
-                                sizeof *run->restocks);
-    run->restocks[run->restock_count++] = restock;
-}
-
 static void about_file(struct reader *reader, struct record *record)
 {
     if (record->event == EVENT_begin) {
@@ -186,42 +123,17 @@ static void about_file(struct reader *reader, struct record *record)
         if (!json_bool(record->json, "continued", JSON_OPTIONAL, &reader->history->continued,
                        record->error))
             wrong(reader, record);
-    } else if (record->event == EVENT_stall)
+    } else if (record->event == EVENT_stall) {
         add_stall(reader, record);
-    else if (record->event == EVENT_restock_intent || record->event == EVENT_restock_failed ||
-             record->event == EVENT_restock_unknown)
-        about_restock(reader, record);
-    else if (record->event == EVENT_restock)
-        add_restock(reader, record, about_restock(reader, record));
+    }
     /* a `command` is for human readers; the other lines hold its effect */
 }
 
 /* ---- Lines about a request ------------------------------------------------------------------ */
 
-/* Compares the key with that of sale.jtl, which may lack the item. key is NULL if the request has
- * none. A request that was accepted twice, with two keys, counts as one without a key: its sales
- * cannot be told apart. */
-static void history_take_key(struct reader *reader, struct record *record, struct request *request,
-                             const char *key)
-{
-    bool twice = request->accepted_twice;
-    uint32_t number = key == NULL ? NONE
-                      : twice     ? keys_find(reader->run, request->item, key)
-                                  : keys_add(reader->run, request->item, key);
-    bool same = request->key == number ||
-                (key != NULL && request->key == keys_find(reader->run, NONE, key));
-    if (request->key != NONE && !same)
-        complain(&reader->source, record->line,
-                 "request %.60s has another idempotency key than in sale.jtl; it must have the "
-                 "same",
-                 run_request_id(reader->run, record->request));
-    request->key = twice && request->key != number ? NONE : number;
-}
-
 static void history_invoke(struct reader *reader, struct record *record, struct request *request)
 {
     const char *item = NULL;
-    const int64_t quantity = request->quantity;
     request->history = reader->index;
     request->instance = (uint8_t)reader->history->instance;
     request->invoke_ns = record->t_ns;
@@ -231,23 +143,9 @@ static void history_invoke(struct reader *reader, struct record *record, struct 
         complain(&reader->source, record->line,
                  "request %.60s was accepted twice; it must be accepted once",
                  run_request_id(reader->run, record->request));
-    const char *key = NULL;
     if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
-        !json_text(record->json, "key", JSON_OPTIONAL, &key, record->error) ||
-        !json_int(record->json, "quantity", JSON_OPTIONAL, 0, UNITS_MAX, &request->quantity,
-                  record->error)) {
+        !reader->run->rules->read_invoke(reader, record, run_item(reader->run, item)))
         wrong(reader, record);
-        return;
-    }
-    request->reads = request->quantity == 0;
-    if (request->taken &&
-        (request->quantity != quantity || request->item != run_item(reader->run, item)))
-        complain(&reader->source, record->line,
-                 "request %.60s asked for another item or quantity than an instance took for it; "
-                 "they must be the same",
-                 run_request_id(reader->run, record->request));
-    request->item = run_item(reader->run, item);
-    history_take_key(reader, record, request, key);
 }
 
 static enum reason reason_of(const char *text)
@@ -288,48 +186,6 @@ void set_outcome(struct reader *reader, struct record *record, enum outcome outc
     request->outcome_ns = record->t_ns;
 }
 
-static struct replay *replay_of(struct run *run, struct request *request)
-{
-    if (request->replay == NONE) {
-        run->replays = memory_grow(run->replays, run->replay_count, &run->replay_capacity,
-                                   sizeof *run->replays);
-        request->replay = (uint32_t)run->replay_count++;
-        run->replays[request->replay] = (struct replay){NOT_KNOWN, NOT_KNOWN, NONE};
-    }
-    return &run->replays[request->replay];
-}
-
-/* It got the stored answer of its key: nothing was sold to it. Where there is a queue, that is
- * looked at without a lock, so without a hold. */
-static void history_replay(struct reader *reader, struct record *record, struct request *request)
-{
-    const char *hold = NULL, *answered_by = NULL;
-    int64_t code = 0;
-    struct replay *told = replay_of(reader->run, request);
-    if (!json_text(record->json, "hold", JSON_OPTIONAL, &hold, record->error) ||
-        !json_text(record->json, "answered_by", JSON_REQUIRED, &answered_by, record->error) ||
-        !json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
-        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &told->left,
-                  record->error) ||
-        !json_int(record->json, "unit", code == 200 ? JSON_REQUIRED : JSON_OPTIONAL, -UNITS_MAX,
-                  UNITS_MAX, &told->unit, record->error)) {
-        wrong(reader, record);
-        return;
-    }
-    uint32_t number = hold != NULL ? find_hold(reader->run, hold) : NONE;
-    if ((hold != NULL &&
-         (number == NONE || reader->run->sections[number].request != record->request)) ||
-        request->key == NONE)
-        complain(&reader->source, record->line,
-                 "replay of hold %.80s, which was not granted to that request, or without a key; "
-                 "it must have both",
-                 hold != NULL ? hold : "none");
-    set_outcome(reader, record, OUTCOME_REPLAYED);
-    request->code = (int16_t)code;
-    told->answered_by = run_instance(reader->run, answered_by);
-    reader->run->counts.replayed++;
-}
-
 static void set_again(struct run *run, struct section *section, int64_t t_ns)
 {
     if (section->again == NONE) {
@@ -359,28 +215,6 @@ static void ask_again(struct reader *reader, struct record *record)
         set_again(run, &run->sections[number], record->t_ns);
 }
 
-/* The version of the stock had changed, so the section reads again. */
-static void read_again(struct reader *reader, struct record *record)
-{
-    const char *hold = NULL;
-    if (!json_text(record->json, "hold", JSON_REQUIRED, &hold, record->error)) {
-        wrong(reader, record);
-        return;
-    }
-    uint32_t number = find_hold(reader->run, hold);
-    struct section *section = number == NONE ? NULL : &reader->run->sections[number];
-    if (section == NULL || section->request != record->request || section->stage != STAGE_READ) {
-        complain(&reader->source, record->line,
-                 "abort of hold %.80s, which has not read the stock; it must follow a read of its "
-                 "own",
-                 hold);
-        return;
-    }
-    section->stage = STAGE_ENTER;
-    section->at_ns[STAGE_READ] = NOT_STAMPED;
-    section->stock_before = NOT_KNOWN;
-}
-
 /* The line must state the same quantity as the request's `invoke`. */
 static void follow_quantity(struct reader *reader, struct record *record,
                             const struct request *request)
@@ -407,14 +241,6 @@ static void about_request(struct reader *reader, struct record *record)
     }
     if (record->event == EVENT_reacquire) {
         ask_again(reader, record);
-        return;
-    }
-    if (record->event == EVENT_abort) {
-        read_again(reader, record);
-        return;
-    }
-    if (record->event == EVENT_replay) {
-        history_replay(reader, record, request);
         return;
     }
     if (!json_int(record->json, "code", JSON_REQUIRED, 0, 999, &code, record->error) ||
@@ -449,13 +275,14 @@ static void about_request(struct reader *reader, struct record *record)
 
 /* ---- Any line ------------------------------------------------------------------------------- */
 
-static bool find_event(struct record *record)
+static bool find_event(const struct run *run, struct record *record)
 {
     const char *name = NULL;
     if (!json_text(record->json, "event", JSON_REQUIRED, &name, record->error))
         return false;
     for (size_t i = 0; i < EVENT_COUNT; i++) {
-        if (strcmp(name, events[i].name) == 0) {
+        if (strcmp(name, events[i].name) == 0 &&
+            (events[i].service == SERVICE_EVERY || events[i].service == run->rules->kind)) {
             record->event = (enum event)i;
             return true;
         }
@@ -552,7 +379,7 @@ static bool find_request(struct reader *reader, struct record *record)
     enum about about = events[record->event].about;
     const char *id = NULL;
     record->request = NONE;
-    if (about == ABOUT_FILE || about == ABOUT_KEEPER)
+    if (about == ABOUT_FILE || about == ABOUT_OWN_FILE || about == ABOUT_KEEPER)
         return true;
     if (!json_text(record->json, "request", JSON_REQUIRED, &id, record->error))
         return false;
@@ -729,8 +556,8 @@ static bool begin_life(struct reader *reader, struct record *record)
 static void history_read_record(struct reader *reader, struct record *record)
 {
     if (!json_line_time(reader->lines, record->json, "t_ns", &record->t_ns, record->error) ||
-        !follow_seq(reader, record) || !find_event(record) || !find_instance(reader, record) ||
-        !find_request(reader, record)) {
+        !follow_seq(reader, record) || !find_event(reader->run, record) ||
+        !find_instance(reader, record) || !find_request(reader, record)) {
         wrong(reader, record);
         return;
     }
@@ -764,14 +591,15 @@ static void history_read_record(struct reader *reader, struct record *record)
     case ABOUT_REQUEST:
         about_request(reader, record);
         break;
-    case ABOUT_QUEUE:
-        about_queue(reader, record);
-        break;
     case ABOUT_HOLD:
         about_hold(reader, record);
         break;
     case ABOUT_KEEPER:
         about_keeper(reader, record);
+        break;
+    case ABOUT_OWN:
+    case ABOUT_OWN_FILE:
+        reader->run->rules->read_event(reader, record);
         break;
     }
 }

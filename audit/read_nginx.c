@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads nginx.log: what passed through nginx. Only sales count: POST /inventory/{item}/sale.
+ * Reads nginx.log: what passed through nginx. The rules of the service say which requests count.
  */
 #include "read.h"
+#include "rules.h"
 #include "source.h"
 
 #include <string.h>
-
-static bool nginx_is_sale(const char *method, const char *uri)
-{
-    static const char tail[] = "/sale";
-    size_t length = strcspn(uri, "?");
-    return strcmp(method, "POST") == 0 && length >= sizeof tail - 1 &&
-           memcmp(uri + length - (sizeof tail - 1), tail, sizeof tail - 1) == 0;
-}
 
 /* To how many upstreams nginx sent the request. Both lists hold one value for each attempt, as
  * "502, 200". An attempt that sent no byte got no connection. If bytes is "", every attempt counts.
@@ -49,8 +42,8 @@ static void nginx_take_wish(struct source *source, int64_t line, struct request 
     bool same_quantity = request->asked_quantity == NOT_KNOWN || !is_whole ||
                          wish.quantity == request->asked_quantity;
     if (!same_item || !same_quantity)
-        complain(source, line, "its uri asks for another %s than the URL in sale.jtl",
-                 same_item ? "quantity" : "item");
+        complain(source, line, "its uri asks for another %s than the URL in %s",
+                 same_item ? "quantity" : "item", source->run->rules->samples);
     if (request->asked_item == NONE)
         take_item(source->run, request, wish.item);
     request->elsewhere |= wish.elsewhere;
@@ -91,7 +84,7 @@ static void read_entry(struct source *source, int64_t line, const cJSON *json)
             complain(source, line, "%s", error);
         return;
     }
-    if (!nginx_is_sale(method, uri))
+    if (!source->run->rules->is_request(method, uri))
         return;
     size_t place = run_request(source->run, id);
     if (place == NONE) {

@@ -5,6 +5,7 @@
 #include "json.h"
 #include "memory.h"
 #include "read.h"
+#include "rules.h"
 #include "source.h"
 
 #include <string.h>
@@ -52,35 +53,23 @@ static bool is_lock_list(const cJSON *json)
     return cJSON_IsObject(json) || (size >= 1 && size <= SEGMENTS_MAX);
 }
 
-static void redis_missing(struct source *source, const char *when, const char *what,
-                          const struct item *item)
+void redis_missing(struct source *source, const char *when, const char *what,
+                   const struct item *item)
 {
-    complain(source, 0,
-             "\"%s\" does not state the %s of %.60s; it must, as {\"stock\":{\"phone\":1000},"
-             "\"locks\":{\"phone\":{\"type\":\"none\",\"pttl_ms\":-2}}}",
-             when, what, item->name);
+    complain(source, 0, "\"%s\" does not state the %s of %.60s; it must, as {%s\"pttl_ms\":-2}}}",
+             when, what, item->name, source->run->rules->redis);
 }
 
 static void read_side(struct source *source, const cJSON *json, enum moment moment)
 {
     struct run *run = source->run;
     const char *when = moment == BEFORE ? "before" : "after";
-    char error[JSON_ERROR_MAX];
     const cJSON *side_json = cJSON_GetObjectItemCaseSensitive(json, when);
-    const cJSON *stocks = cJSON_GetObjectItemCaseSensitive(side_json, "stock");
     const cJSON *locks = cJSON_GetObjectItemCaseSensitive(side_json, "locks");
-    const cJSON *queues = cJSON_GetObjectItemCaseSensitive(side_json, "queues");
     for (size_t i = 0; i < run->item_count; i++) {
         struct item *item = &run->items[i];
         struct redis_side *side = &item->redis[moment];
-        if (!json_int(stocks, item->name, JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX, &side->stock,
-                      error))
-            complain(source, 0, "%s, stock: %s", when, error);
-        else if (side->stock == NOT_KNOWN)
-            redis_missing(source, when, "stock", item);
-        side->queued = NOT_KNOWN;
-        if (!json_int(queues, item->name, JSON_OPTIONAL, 0, JSON_EXACT_MAX, &side->queued, error))
-            complain(source, 0, "%s, queues: %s", when, error);
+        run->rules->read_redis(source, side_json, when, item, side);
         const cJSON *lock = cJSON_GetObjectItemCaseSensitive(locks, item->name);
         if (is_lock_list(lock))
             read_locks(source, when, item, lock, side);

@@ -60,7 +60,7 @@ static struct intent *open_intent(struct reader *reader, struct record *record)
     return intent->state == INTENT_OPEN && intent->history == reader->index ? intent : NULL;
 }
 
-const struct intent *about_restock(struct reader *reader, struct record *record)
+static const struct intent *about_intent(struct reader *reader, struct record *record)
 {
     if (record->event == EVENT_restock_intent) {
         read_intent(reader, record);
@@ -118,7 +118,7 @@ static bool is_list_there(const cJSON *json, const char *field)
     return cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(json, field));
 }
 
-bool read_layouts(struct reader *reader, struct record *record, struct restock *restock)
+static bool read_layouts(struct reader *reader, struct record *record, struct restock *restock)
 {
     struct run *run = reader->run;
     const uint8_t segments = reader->history->segments;
@@ -140,4 +140,59 @@ bool read_layouts(struct reader *reader, struct record *record, struct restock *
              "must, and \"parts_before\" how it lay",
              segments);
     return false;
+}
+
+/* Whether the restock did what its intent says. True if the intent is not known. */
+static bool is_as_wanted(const struct restock *restock, const struct intent *intent)
+{
+    if (intent == NULL)
+        return true;
+    if (intent->item != restock->item)
+        return false;
+    return intent->sets
+               ? restock->after == intent->units
+               : restock->before == NOT_KNOWN || restock->after - restock->before == intent->units;
+}
+
+static void add_restock(struct reader *reader, struct record *record, const struct intent *intent)
+{
+    struct run *run = reader->run;
+    const char *item = NULL;
+    struct restock restock = {.t_ns = record->t_ns,
+                              .began_ns = intent != NULL ? intent->t_ns : NOT_STAMPED,
+                              .history = reader->index,
+                              .before = NOT_KNOWN,
+                              .laid = {{NONE, 1}, {NONE, 1}}};
+    if (!json_text(record->json, "item", JSON_REQUIRED, &item, record->error) ||
+        !json_int(record->json, "stock_after", JSON_REQUIRED, -UNITS_MAX, UNITS_MAX, &restock.after,
+                  record->error) ||
+        !json_int(record->json, "stock_before", JSON_OPTIONAL, -UNITS_MAX, UNITS_MAX,
+                  &restock.before, record->error)) {
+        wrong(reader, record);
+        return;
+    }
+    if (!read_layouts(reader, record, &restock))
+        wrong(reader, record);
+    restock.item = run_item(run, item);
+    if (!is_as_wanted(&restock, intent))
+        complain(
+            &reader->source, record->line,
+            "a restock of %.60s that does something else than its restock_intent says; it must do "
+            "the same",
+            item);
+    if (restock.item == NONE && run->spec.restocked)
+        complain(&reader->source, record->line,
+                 "a restock of %.60s, which run.json does not name; \"items\" must name it", item);
+    if (restock.item == NONE)
+        return; /* it is not on sale in this run */
+    run->restocks = memory_grow(run->restocks, run->restock_count, &run->restock_capacity,
+                                sizeof *run->restocks);
+    run->restocks[run->restock_count++] = restock;
+}
+
+void about_restock(struct reader *reader, struct record *record)
+{
+    const struct intent *intent = about_intent(reader, record);
+    if (record->event == EVENT_restock)
+        add_restock(reader, record, intent);
 }

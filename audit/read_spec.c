@@ -4,6 +4,7 @@
  */
 #include "memory.h"
 #include "read.h"
+#include "rules.h"
 #include "source.h"
 #include "text.h"
 
@@ -41,10 +42,8 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
     const cJSON *items = cJSON_GetObjectItemCaseSensitive(run->spec.json, "items");
     int size = cJSON_IsObject(items) ? cJSON_GetArraySize(items) : 0;
     if (size < 1 || size > ITEMS_MAX) {
-        snprintf(error, JSON_ERROR_MAX,
-                 "\"items\" must be an object of 1 to %d items and their "
-                 "stock at the start, as {\"phone\":1000}",
-                 ITEMS_MAX);
+        snprintf(error, JSON_ERROR_MAX, "\"items\" must be an object of 1 to %d items and their %s",
+                 ITEMS_MAX, run->rules->items);
         return false;
     }
     run->items = memory_new((size_t)size, sizeof *run->items);
@@ -64,6 +63,7 @@ static bool read_items(struct run *run, char error[JSON_ERROR_MAX])
             .name = entry->string,
             .stock = (int64_t)stock,
             .lock = NO_NAME,
+            .began = NOT_KNOWN,
             .laid = {.parts = NONE},
             .redis = {{.stock = NOT_KNOWN, .queued = NOT_KNOWN},
                       {.stock = NOT_KNOWN, .queued = NOT_KNOWN}},
@@ -86,8 +86,8 @@ static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
     }
     if (!cJSON_IsArray(list) || spec->expect == 0 || entry != NULL) {
         snprintf(error, JSON_ERROR_MAX,
-                 "\"expect\" must be null or a list of results, of: ok, "
-                 "oversold, undersold, overlap, overtaken, unfinished, deadlock, inconclusive");
+                 "\"expect\" must be null or a list of results, of: ok, oversold, undersold, "
+                 "stale, stampede, overlap, overtaken, unfinished, deadlock, inconclusive");
         return false;
     }
     spec->expect_given = true;
@@ -156,12 +156,9 @@ static bool read_lock_changes(struct run_spec *spec, char error[JSON_ERROR_MAX])
 static bool read_numbers(struct run_spec *spec, char error[JSON_ERROR_MAX])
 {
     spec->ttl_ms = 30000;
-    spec->quantity = 1;
     spec->min_share = 0.5;
     if (!json_int(spec->json, "requests", JSON_REQUIRED, 0, REQUESTS_MAX, &spec->requests, error) ||
         !json_int(spec->json, "ttl_ms", JSON_OPTIONAL, 1, 86400000, &spec->ttl_ms, error) ||
-        !json_int(spec->json, "retries", JSON_OPTIONAL, 0, REQUESTS_MAX, &spec->retries, error) ||
-        !json_int(spec->json, "quantity", JSON_OPTIONAL, 1, UNITS_MAX, &spec->quantity, error) ||
         !json_real(spec->json, "min_share", JSON_OPTIONAL, &spec->min_share, error))
         return false;
     if (spec->min_share >= 0 && spec->min_share <= 1)
@@ -188,6 +185,20 @@ static bool read_clients(struct run_spec *spec, char error[JSON_ERROR_MAX])
     return false;
 }
 
+static bool find_rules(struct run *run, char error[JSON_ERROR_MAX])
+{
+    char names[64];
+    const char *service = "shop";
+    if (!json_text(run->spec.json, "service", JSON_OPTIONAL, &service, error))
+        return false;
+    run->rules = rules_find(service);
+    if (run->rules != NULL)
+        return true;
+    rules_names(names, sizeof names);
+    snprintf(error, JSON_ERROR_MAX, "\"service\" is %.60s; it must be one of %s", service, names);
+    return false;
+}
+
 bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
 {
     char path[PATH_MAX_BYTES];
@@ -198,18 +209,12 @@ bool read_spec(struct run *run, char error[JSON_ERROR_MAX])
     }
     spec->fault = "none";
     spec->on_conflict = "wait";
-    spec->admit = "off";
-    spec->segments = "1";
     spec->json = json_file(path, error);
-    return spec->json != NULL && json_text(spec->json, "run", JSON_REQUIRED, &spec->run, error) &&
+    return spec->json != NULL && find_rules(run, error) &&
+           json_text(spec->json, "run", JSON_REQUIRED, &spec->run, error) &&
            json_text(spec->json, "rung", JSON_REQUIRED, &spec->rung, error) &&
-           json_text(spec->json, "write", JSON_REQUIRED, &spec->write, error) &&
+           run->rules->read_spec(run, error) &&
            json_text(spec->json, "fault", JSON_OPTIONAL, &spec->fault, error) &&
-           json_text(spec->json, "on_conflict", JSON_OPTIONAL, &spec->on_conflict, error) &&
-           json_text(spec->json, "admit", JSON_OPTIONAL, &spec->admit, error) &&
-           json_text(spec->json, "segments", JSON_OPTIONAL, &spec->segments, error) &&
-           json_bool(spec->json, "restocked", JSON_OPTIONAL, &spec->restocked, error) &&
-           json_bool(spec->json, "fresh_keys", JSON_OPTIONAL, &spec->fresh_keys, error) &&
            json_bool(spec->json, "direct", JSON_OPTIONAL, &spec->direct, error) &&
            read_numbers(spec, error) && read_instances(run, error) && read_items(run, error) &&
            read_expect(spec, error) && read_seen(run, error) && read_lock_changes(spec, error) &&

@@ -2,6 +2,8 @@
 #include "run.h"
 
 #include "memory.h"
+#include "menu.h"
+#include "rules.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -42,6 +44,8 @@ void run_free(struct run *run)
     free(run->intents);
     free(run->latest_intent);
     free(run->by_lock);
+    if (run->menu != NULL)
+        menu_free(run->menu);
     names_free(&run->item_names);
     names_free(&run->request_ids);
     names_free(&run->keys);
@@ -100,20 +104,6 @@ uint32_t run_item(const struct run *run, const char *name)
     return number; /* NO_NAME is NONE */
 }
 
-/* The quantity in a sale's query; 1 if it has none. NOT_KNOWN if no instance would accept it. */
-static int64_t quantity_of(const char *query)
-{
-    char digits[16];
-    int64_t quantity = 0;
-    const char *text = strstr(query, "quantity=");
-    if (text == NULL)
-        return 1;
-    text += strlen("quantity=");
-    snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "0123456789"), text);
-    return text_int(digits, &quantity) && quantity >= 1 && quantity <= UNITS_MAX ? quantity
-                                                                                 : NOT_KNOWN;
-}
-
 /* Decodes %70 to p, and so on. False if a % is used in another way. */
 static bool run_decode(char *name)
 {
@@ -132,14 +122,15 @@ static bool run_decode(char *name)
 
 struct wish run_wish(const struct run *run, const char *url)
 {
-    static const char head[] = "/inventory/";
+    const struct rules *rules = run->rules;
     struct wish wish = {.item = NONE, .quantity = NOT_KNOWN};
     char name[256];
-    const char *from = strstr(url, head);
+    const char *from = strstr(url, rules->path_head);
     if (from == NULL)
         return wish;
-    from += sizeof head - 1;
-    const char *to = strstr(from, "/sale");
+    from += strlen(rules->path_head);
+    const char *to =
+        rules->path_tail[0] != '\0' ? strstr(from, rules->path_tail) : from + strcspn(from, "/?");
     if (to == NULL || (size_t)(to - from) >= sizeof name)
         return wish;
     memcpy(name, from, (size_t)(to - from));
@@ -147,7 +138,7 @@ struct wish run_wish(const struct run *run, const char *url)
     bool named = run_decode(name);
     wish.item = named ? run_item(run, name) : NONE;
     wish.elsewhere = named && wish.item == NONE;
-    wish.quantity = quantity_of(to);
+    wish.quantity = rules->quantity_of != NULL ? rules->quantity_of(to) : NOT_KNOWN;
     return wish;
 }
 
@@ -207,12 +198,22 @@ int64_t run_again_ns(const struct run *run, const struct section *section)
     return section->again == NONE ? NOT_STAMPED : run->again_ns[section->again];
 }
 
-bool run_is_timed(const struct run *run, const struct section *section)
+static bool run_is_timed_in(const struct run *run, const struct request *request,
+                            size_t history_index)
 {
-    const struct history *history = &run->histories[section->history];
-    const struct request *request = &run->requests[section->request];
+    const struct history *history = &run->histories[history_index];
     bool was_seen = request->sampled && !request->reads && !request->transport_error;
     return history->timed && !request->mistimed && (was_seen || !history->clock_disputed);
+}
+
+bool run_is_request_timed(const struct run *run, const struct request *request)
+{
+    return run_is_timed_in(run, request, request->history);
+}
+
+bool run_is_timed(const struct run *run, const struct section *section)
+{
+    return run_is_timed_in(run, &run->requests[section->request], section->history);
 }
 
 size_t run_untimed(const struct run *run)
@@ -317,7 +318,7 @@ bool run_tells_all(const struct run *run, uint32_t instance, bool must_end)
     return told;
 }
 
-static bool all_told(const struct run *run, bool must_end)
+bool run_all_told(const struct run *run, bool must_end)
 {
     for (uint32_t i = 0; i < run->spec.instance_count; i++) {
         if (!run_tells_all(run, i, must_end))
@@ -326,27 +327,37 @@ static bool all_told(const struct run *run, bool must_end)
     return true;
 }
 
-/* Whether a client got a 200 that no history has. Then other records may be missing too. */
-static bool lacks_a_sale(const struct run *run)
+/* Whether it was rejected before an instance: by nginx, or with a code that no instance gives a
+ * buyer. */
+static bool run_was_rejected(const struct request *request)
+{
+    if (request->accepted || !request->sampled || request->transport_error ||
+        request->client_code < 400)
+        return false;
+    return (request->proxied && request->sent == 0) ||
+           (request->client_code < 500 && request->client_code != 409);
+}
+
+void run_find_rejected(struct run *run)
 {
     for (size_t i = 0; i < run->request_count; i++) {
-        const struct request *request = &run->requests[i];
-        if (request->sampled && request->client_code == 200 && !request->accepted)
-            return true;
+        struct request *request = &run->requests[i];
+        if (!request->accepted)
+            request->item =
+                request->client_item != NONE ? request->client_item : request->asked_item;
+        if (run_was_rejected(request)) {
+            request->outcome = OUTCOME_REJECTED;
+            request->outcome_ns = run->end_ns;
+            request->code = request->client_code;
+        }
     }
-    return false;
 }
 
 void run_settle(struct run *run)
 {
-    run->restocks_lost = run->spec.restocked && !all_told(run, false);
-    run->all_told = all_told(run, true);
-    run->restocks_lost |= run->spec.restocked && lacks_a_sale(run);
+    run->all_told = run_all_told(run, true);
     find_span(run);
-    entries_settle(run);
-    sales_find(run);
-    keys_settle(run);
-    buyers_settle(run);
+    run->rules->settle(run);
     run->by_lock = memory_new(run->section_count, sizeof *run->by_lock);
     for (size_t i = 0; i < run->section_count; i++) {
         struct section *section = &run->sections[i];

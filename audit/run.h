@@ -61,28 +61,31 @@ struct run_spec {
     cJSON *json; /* owns the texts */
     const char *run;
     const char *rung;
-    const char *write;
     const char *fault;
     const char *instances[INSTANCES_MAX];
     size_t instance_count;
+    const char *on_conflict; /* what a request does if the lock is taken */
     int64_t ttl_ms;
-    const char *on_conflict; /* what a sale does if the lock is taken */
-    const char *admit;       /* how many sales it admits, as of --admit */
-    const char *segments;    /* over how many keys a stock lies, as of --segments */
-    int64_t retries;         /* how often a buyer asks again after that, at most */
     int64_t requests;
-    int64_t quantity;
     double min_share;
     struct clients clients;
-    bool restocked;
-    bool fresh_keys; /* no Idempotency-Key of this run was ever used before */
-    bool direct;     /* the clients called the instances directly: there is no nginx.log */
+    bool direct; /* the clients called the instances directly: there is no nginx.log */
+    bool fenced; /* what is written compares tokens: an old one is refused */
     struct seen seen[SEEN_MAX];
     size_t seen_count;
     struct lock_change lock_changes[LOCK_CHANGES_MAX];
     size_t lock_change_count;
     bool expect_given;
     unsigned expect; /* a bit per result */
+
+    /* of the shop */
+    const char *write;
+    const char *admit;    /* how many sales it admits, as of --admit */
+    const char *segments; /* over how many keys a stock lies, as of --segments */
+    int64_t retries;      /* how often a buyer asks again after that, at most */
+    int64_t quantity;
+    bool restocked;
+    bool fresh_keys; /* no Idempotency-Key of this run was ever used before */
 };
 
 enum moment { BEFORE, AFTER };
@@ -95,7 +98,8 @@ struct redis_lock {
 
 /* An item's stock and locks in Redis before the run, or after it. */
 struct redis_side {
-    int64_t stock; /* NOT_KNOWN if redis.json does not state it */
+    int64_t stock; /* NOT_KNOWN if redis.json does not state it. Of the menu: the version in the
+                      cache; 0: none */
     bool lock_there;
     int64_t lock_pttl_ms;     /* -1: it never expires */
     struct redis_lock *locks; /* by segment; NULL: there is one, as above */
@@ -120,7 +124,7 @@ struct possible {
 
 struct item {
     const char *name;
-    int64_t stock;              /* at the start, from run.json */
+    int64_t stock;              /* at the start, from run.json; of the menu: the version */
     struct redis_side redis[2]; /* by enum moment */
     uint32_t lock;              /* the lock that its holds name; NO_NAME if it has no hold. If the
                                    stock lies over segments: the lock of the first one */
@@ -146,6 +150,7 @@ struct item {
 enum outcome {
     OUTCOME_NONE, /* no instance recorded its end */
     OUTCOME_SOLD,
+    OUTCOME_ANSWERED, /* of the menu */
     OUTCOME_READ,     /* a request that only reads */
     OUTCOME_REPLAYED, /* it got the stored answer of its idempotency key */
     OUTCOME_REFUSED,
@@ -174,7 +179,10 @@ enum reason { /* of a refusal: those that a check needs */
 struct request {
     /* the client's view, from sale.jtl */
     int64_t start_ms;
-    int64_t client_unit; /* NOT_KNOWN if the answer has none */
+    union {
+        int64_t client_unit;    /* NOT_KNOWN if the answer has none */
+        int64_t client_version; /* of the menu */
+    };
     int64_t client_left;
     int64_t asked_quantity;   /* from the URL; NOT_KNOWN */
     uint32_t asked_item;      /* from the URL; NONE */
@@ -298,6 +306,7 @@ struct section {
     enum stage stage : 8; /* the last one recorded */
     bool shared : 1;      /* under the read lock: other readers may be inside */
     bool sold : 1;
+    bool filled : 1;            /* of the menu: it filled the cache */
     bool quantity_denied : 1;   /* its request asked for another quantity */
     bool left_denied : 1;       /* its client's answer states another `left` */
     bool kept : 1;              /* its release failed, or its outcome is unknown */
@@ -436,8 +445,11 @@ struct collision {
     const struct section *second;
 };
 
+struct rules;
+
 struct run {
     const char *folder;
+    const struct rules *rules; /* of its service */
     struct run_spec spec;
     struct findings findings;
 
@@ -501,11 +513,13 @@ struct run {
 
     size_t unknown_steps; /* the work that unknown.c has done for the run */
 
+    struct menu *menu; /* what a menu's records tell; NULL */
     struct counts counts;
     struct collision twice;               /* the sales of the first unit sold twice */
     const struct section *beyond;         /* the first sale of a unit <= 0 */
     const struct request *first_rejected; /* the first that was rejected too early */
     struct collision meeting;             /* an overlap while the most were inside */
+    struct collision shown;               /* of the menu: whose question was not needed, and why */
     const struct section *self_wait;      /* its request waited for its own lock */
     const struct item *stuck;             /* its lock is held for ever */
     const struct section *stuck_grant;    /* that lock's last recorded hold; NULL */
@@ -519,7 +533,7 @@ uint32_t run_request(struct run *run, const char *id);
 /* The instance's index in run.json's list, or NONE. */
 uint32_t run_instance(const struct run *run, const char *name);
 uint32_t run_item(const struct run *run, const char *name); /* NONE if it is not on sale */
-/* What the URL ".../inventory/{item}/sale..." asks for. */
+/* What the URL asks for, as ".../inventory/{item}/sale...". */
 struct wish {
     uint32_t item;    /* NONE: not on sale, or the URL has another form */
     bool elsewhere;   /* it names an item that is not on sale in this run */
@@ -549,27 +563,35 @@ int64_t run_level(int64_t units, uint8_t segments, uint8_t segment);
 int64_t run_missing_parts(const struct run *run, const struct request *request);
 /* When the holder's second request for its own lock was rejected; NOT_STAMPED. */
 int64_t run_again_ns(const struct run *run, const struct section *section);
-/* Whether its times may be compared with those of other sections. */
+/* Whether the request's times may be compared with those of others. */
+bool run_is_request_timed(const struct run *run, const struct request *request);
+/* The same for a section. */
 bool run_is_timed(const struct run *run, const struct section *section);
 /* How many sections of run->by_lock have times that may not be compared. */
 size_t run_untimed(const struct run *run);
 /* Whether the instance left histories without a missing or unreadable record. With must_end, each
  * also has its `end`, so no killed process can have left a record unwritten. */
 bool run_tells_all(const struct run *run, uint32_t instance, bool must_end);
+bool run_all_told(const struct run *run, bool must_end); /* the same for every instance */
 /* Milliseconds since the start of the run. */
 double run_ms(const struct run *run, int64_t t_ns);
 
 /* Runs after the readers and check_clocks. Sorts the sections, and finds out when each ended. */
 void run_settle(struct run *run);
-/* Part of run_settle: fills run->sales, and finds the outcome of requests that no instance
- * recorded. */
+/* Finds the requests that were rejected before an instance accepted them: no history has them, but
+ * their clients count. */
+void run_find_rejected(struct run *run);
+
+/* ---- The shop: parts of its run_settle ---- */
+
+/* Fills run->sales, and finds the outcome of requests that no instance recorded. */
 void sales_find(struct run *run);
 struct sale run_sale(const struct run *run, size_t number);
-/* Part of run_settle, after sales_find: decides which request represents each key. */
+/* After sales_find: decides which request represents each key. */
 void keys_settle(struct run *run);
-/* Part of run_settle, after keys_settle: finds the attempts of buyers who asked again. */
+/* After keys_settle: finds the attempts of buyers who asked again. */
 void buyers_settle(struct run *run);
-/* Part of run_settle, before sales_find: joins accepted sales with their requests. */
+/* Before sales_find: joins accepted sales with their requests. */
 void entries_settle(struct run *run);
 uint32_t entries_add(struct run *run, const char *id); /* its number, old or new */
 const char *entries_id(const struct run *run, size_t entry);

@@ -2,8 +2,7 @@
  *
  * Finds what was sold: an instance's `write` proves it, and so does a client's 200. If the two
  * contradict each other, the sale proves nothing. The same holds for a client's record alone, if
- * another view contradicts it. Also finds the requests that were rejected before an instance
- * accepted them: no history has them, but their buyers count.
+ * another view contradicts it.
  */
 #include "memory.h"
 #include "run.h"
@@ -206,16 +205,6 @@ static void add_replayed(struct run *run, const uint64_t *open, uint32_t *sale_o
     }
 }
 
-/* Whether it was rejected before an instance: by nginx, or with a code that no instance gives a
- * buyer. */
-static bool was_rejected(const struct request *request)
-{
-    if (request->accepted || !was_answered(request) || request->client_code < 400)
-        return false;
-    return (request->proxied && request->sent == 0) ||
-           (request->client_code < 500 && request->client_code != 409);
-}
-
 /* Marks the stored answers that were first given before the run. The seller's history is complete,
  * and has no request that can have got this answer. */
 static void sales_find_before(struct run *run, const uint64_t *open)
@@ -242,17 +231,6 @@ static void sales_find_before(struct run *run, const uint64_t *open)
 
 void sales_find(struct run *run)
 {
-    for (size_t i = 0; i < run->request_count; i++) {
-        struct request *request = &run->requests[i];
-        if (!request->accepted)
-            request->item =
-                request->client_item != NONE ? request->client_item : request->asked_item;
-        if (was_rejected(request)) {
-            request->outcome = OUTCOME_REJECTED;
-            request->outcome_ns = run->end_ns;
-            request->code = request->client_code;
-        }
-    }
     /* by key: index of its first sale; NONE */
     uint32_t *sale_of = memory_new(run->keys.count, sizeof *sale_of);
     add_written(run);

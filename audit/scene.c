@@ -143,6 +143,8 @@ static void choose_pair(const struct run *run, const struct verdict *verdict, st
         set_pair(scene, SCENE_OVERLAP, run->meeting.first, run->meeting.second);
     else if (was_entered(twice->first) && was_entered(twice->second))
         set_pair(scene, SCENE_APART, twice->first, twice->second);
+    else if (was_entered(run->shown.first) && was_entered(run->shown.second))
+        set_pair(scene, SCENE_HAND_OVER, run->shown.first, run->shown.second);
     else if (verdict->result == RESULT_DEADLOCK)
         set_pair(scene, SCENE_ALONE, culprit_of(run), NULL);
     else if (!choose_refusal(run, scene))

@@ -2,6 +2,7 @@
 #include "story.h"
 
 #include "check.h"
+#include "rules.h"
 #include "strip.h"
 
 #include <stdarg.h>
@@ -152,6 +153,8 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
         story_add(story, "The stock refused what %s wanted to write: its token or epoch was old.",
                   called(run, scene, was_refused(run, scene->first) ? scene->first : scene->second,
                          false, name));
+    else if (run->rules->kind == SERVICE_MENU)
+        story_add(story, "Nothing kept them apart.");
     else if (scene->first->sold && scene->second->sold)
         story_add(story, "Units %lld and %lld are different ones%s.", (long long)scene->first->unit,
                   (long long)scene->second->unit,
@@ -221,6 +224,8 @@ static bool reason_leads(const struct verdict *verdict, const struct scene *scen
 static const char *const titles[RESULT_COUNT] = {
     [RESULT_INCONCLUSIVE] = "Why nothing can be concluded",
     [RESULT_OVERSOLD] = "What went wrong",
+    [RESULT_STALE] = "What went wrong",
+    [RESULT_STAMPEDE] = "What went wrong",
     [RESULT_OVERLAP] = "What went wrong",
     [RESULT_OVERTAKEN] = "What went wrong",
     [RESULT_DEADLOCK] = "What went wrong",
@@ -264,12 +269,8 @@ static void tell_scene(const struct run *run, const struct scene *scene, struct 
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* stage: STAGE_NONE if the step is no stage of a hold. */
-static void story_step(struct story *story, int64_t t_ns, int who, enum stage stage,
-                       const char *format, ...) __attribute__((format(printf, 5, 6)));
-
-static void story_step(struct story *story, int64_t t_ns, int who, enum stage stage,
-                       const char *format, ...)
+void story_step(struct story *story, int64_t t_ns, int who, enum stage stage, const char *format,
+                ...)
 {
     if (t_ns == NOT_STAMPED || story->count == STEPS_MAX)
         return;
@@ -306,36 +307,6 @@ static int64_t lost_ns(const struct run *run, const struct section *section)
     return NOT_STAMPED;
 }
 
-/* " in segment 5", if there are several. */
-static const char *where_left(const struct run *run, const struct section *section,
-                              char text[TIME_TEXT_MAX])
-{
-    const struct share share = run_share(run, section);
-    text[0] = '\0';
-    if (share.segments > 1)
-        snprintf(text, TIME_TEXT_MAX, " in segment %d", share.segment);
-    return text;
-}
-
-/* What the section sold, and the other parts of the same sale. */
-static void add_sale_steps(const struct run *run, const struct section *section, int who,
-                           const char *actor, struct story *story)
-{
-    char units[UNITS_TEXT_MAX];
-    char where[TIME_TEXT_MAX];
-    if (!section->sold)
-        return;
-    story_step(story, section->at_ns[STAGE_WRITE], who, STAGE_WRITE, "%s sells %s, %lld left%s",
-               actor, units_sold(run, section, units), (long long)section->stock_after,
-               where_left(run, section, where));
-    for (size_t i = run->requests[section->request].section; i != NONE; i = run->sections[i].next) {
-        const struct section *other = &run->sections[i];
-        if (other != section && other->sold && run_share(run, other).parts > 1)
-            story_step(story, other->at_ns[STAGE_WRITE], who, STAGE_NONE, "%s also sells %s%s",
-                       actor, units_sold(run, other, units), where_left(run, other, where));
-    }
-}
-
 static void add_steps(const struct run *run, const struct section *section, int who,
                       struct story *story)
 {
@@ -343,15 +314,12 @@ static void add_steps(const struct run *run, const struct section *section, int 
     const int64_t *at_ns = section->at_ns;
     char name[SVG_LABEL_MAX];
     char process[SVG_LABEL_MAX];
-    char where[TIME_TEXT_MAX];
     const char *instance = shortened(run->spec.instances[section->instance], 110, 13, process);
     const char *actor = shortened(strip_fits(run) ? run_request_id(run, section->request)
                                                   : run->spec.instances[section->instance],
                                   110, 13, name);
     story_step(story, at_ns[STAGE_ENTER], who, STAGE_ENTER, "%s enters", actor);
-    story_step(story, at_ns[STAGE_READ], who, STAGE_READ, "%s reads: %lld left%s", actor,
-               (long long)section->stock_before, where_left(run, section, where));
-    add_sale_steps(run, section, who, actor, story);
+    run->rules->add_steps(run, section, who, actor, story);
     story_step(story, lost_ns(run, section), who, STAGE_NONE, "%s learns that its lock is lost",
                actor);
     story_step(story, at_ns[STAGE_EXIT], who, STAGE_EXIT, "%s leaves", actor);
@@ -398,6 +366,10 @@ static void add_request(const struct run *run, size_t index, struct story *story
     if (!request->accepted || request->section != NONE)
         return;
     const char *id = shortened(run_request_id(run, index), 110, 13, name);
+    if (request->outcome == OUTCOME_ANSWERED && run->rules->add_answer != NULL) {
+        run->rules->add_answer(run, index, id, story);
+        return;
+    }
     story_step(story, request->invoke_ns, 0, STAGE_NONE, "%s asks %s for the lock", id,
                shortened(run->spec.instances[request->instance], 110, 13, instance));
     size_t before = story->count;

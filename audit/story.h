@@ -28,6 +28,10 @@ struct story {
 void story_tell(const struct run *run, const struct verdict *verdict, const struct scene *scene,
                 struct story *story);
 
+/* Adds a step; none if t_ns is NOT_STAMPED. stage: STAGE_NONE if it is no stage of a hold. */
+void story_step(struct story *story, int64_t t_ns, int who, enum stage stage, const char *format,
+                ...) __attribute__((format(printf, 5, 6)));
+
 enum { TIME_TEXT_MAX = 32, UNITS_TEXT_MAX = 96 };
 
 /* "unit 5", "units 5 to 7", of a stock over segments "units 5 to 37 in steps of 16". Of a sale in

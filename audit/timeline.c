@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "output.h"
+#include "rules.h"
 #include "strip.h"
 
 #include <stdlib.h>
@@ -61,27 +62,24 @@ static const char small_patterns[] =
     "<rect width=\"5\" height=\"12\" fill=\"#fbbf24\" fill-opacity=\".85\"/></pattern>";
 
 static const char *const colours[RESULT_COUNT] = {
-    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",    [RESULT_OVERLAP] = "warn",
-    [RESULT_OVERTAKEN] = "warn",   [RESULT_UNFINISHED] = "warn", [RESULT_DEADLOCK] = "bad",
-    [RESULT_UNDERSOLD] = "warn",   [RESULT_OK] = "good",
+    [RESULT_STALE] = "bad",       [RESULT_STAMPEDE] = "warn", [RESULT_INCONCLUSIVE] = "dim",
+    [RESULT_OVERSOLD] = "bad",    [RESULT_OVERLAP] = "warn",  [RESULT_OVERTAKEN] = "warn",
+    [RESULT_UNFINISHED] = "warn", [RESULT_DEADLOCK] = "bad",  [RESULT_UNDERSOLD] = "warn",
+    [RESULT_OK] = "good",
 };
 
 static void draw_badge(const struct picture *picture, double y)
 {
     char got[64];
-    char rung[SVG_LABEL_MAX];
-    char write[SVG_LABEL_MAX];
-    const struct run_spec *spec = &picture->run->spec;
+    char title[SVG_LABEL_MAX];
     verdict_got(picture->run, picture->verdict, got, sizeof got);
     double width = svg_width(got, 24) + 32;
     fprintf(picture->svg.file,
             "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"40\" rx=\"8\" class=\"%s\"/>\n",
             PICTURE_LEFT, y, width, colours[picture->verdict->result]);
     svg_text(&picture->svg, PICTURE_LEFT + 16, y + 28, "badge", "%s", got);
-    bool one = strcmp(spec->segments, "1") == 0;
-    svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "rung %s, write %s%s%.12s",
-             shortened(spec->rung, 260, 22, rung), shortened(spec->write, 240, 22, write),
-             one ? "" : ", segments ", one ? "" : spec->segments);
+    picture->run->rules->title(picture->run, title);
+    svg_text(&picture->svg, PICTURE_LEFT + width + 20, y + 28, "title", "%s", title);
 }
 
 static void draw_facts(const struct picture *picture, double y)
@@ -93,9 +91,8 @@ static void draw_facts(const struct picture *picture, double y)
     char buffer[SVG_LABEL_MAX];
     char line[SVG_LABEL_MAX];
     verdict_expected(picture->verdict, " or ", expected, sizeof expected);
-    svg_text(&picture->svg, PICTURE_LEFT, y, "fact",
-             "%lld in stock, %lld sold, %lld left. %lld request%s to %zu instance%s.",
-             (long long)counts->initial, (long long)counts->sold, (long long)counts->left,
+    run->rules->facts(run, line);
+    svg_text(&picture->svg, PICTURE_LEFT, y, "fact", "%s %lld request%s to %zu instance%s.", line,
              (long long)counts->requests, counts->requests == 1 ? "" : "s",
              run->spec.instance_count, run->spec.instance_count == 1 ? "" : "s");
     svg_text(&picture->svg, PICTURE_LEFT, y + 22, "fact",
@@ -181,7 +178,9 @@ static void draw_entry(const struct svg *svg, const struct symbol *entry, double
 
 const char *section_class(const struct run *run, const struct section *section)
 {
-    return section->sold ? "sold" : run_only_reads(run, section) ? "read" : "looked";
+    return section->sold || section->filled ? "sold"
+           : run_only_reads(run, section)   ? "read"
+                                            : "looked";
 }
 
 static bool has_readers(const struct run *run)
@@ -205,9 +204,9 @@ static bool was_drawn(const struct picture *picture, const char *class)
 /* Draws the legend of the classes that the picture uses. Returns the y below. */
 static double draw_legend(const struct picture *picture, double y)
 {
-    static const struct symbol entries[] = {
-        {"sold", LOOK_BOX, "inside, sold"},
-        {"looked", LOOK_BOX, "inside, sold nothing"},
+    const struct symbol entries[] = {
+        {"sold", LOOK_BOX, picture->run->rules->did},
+        {"looked", LOOK_BOX, picture->run->rules->did_nothing},
         {"read", LOOK_BOX, "inside, to read"},
         {"clash", LOOK_BOX, "inside while another is: an error"},
         {"wait", LOOK_BOX, "waits for the lock"},

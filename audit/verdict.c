@@ -3,6 +3,7 @@
 
 #include "memory.h"
 #include "output.h"
+#include "rules.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -26,7 +27,7 @@ static double percentile(const double *sorted, size_t count, size_t percent)
     return sorted[rank > 0 ? rank - 1 : 0];
 }
 
-static struct spread spread_of(double *values, size_t count)
+struct spread verdict_spread(double *values, size_t count)
 {
     struct spread spread = {.known = count > 0};
     if (count == 0)
@@ -76,7 +77,7 @@ static void measure_client(const struct run *run, struct verdict *verdict, doubl
         values[count++] = (double)waited_ms(run, request);
     }
     verdict->start_spread_ms = last_ms - first_ms;
-    verdict->latency_ms = spread_of(values, count);
+    verdict->latency_ms = verdict_spread(values, count);
 }
 
 static void measure_sections(const struct run *run, struct verdict *verdict, double *values)
@@ -88,70 +89,36 @@ static void measure_sections(const struct run *run, struct verdict *verdict, dou
         if (invoke_ns != NOT_STAMPED && section->at_ns[STAGE_GRANTED] != NOT_STAMPED)
             values[count++] = rounded_ms(invoke_ns, section->at_ns[STAGE_GRANTED]);
     }
-    verdict->wait_ms = spread_of(values, count);
+    verdict->wait_ms = verdict_spread(values, count);
     count = 0;
     for (size_t i = 0; i < run->section_count; i++) {
         const struct section *section = &run->sections[i];
         if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)
             values[count++] = rounded_ms(section->at_ns[STAGE_ENTER], section->at_ns[STAGE_EXIT]);
     }
-    verdict->hold_ms = spread_of(values, count);
+    verdict->hold_ms = verdict_spread(values, count);
 }
 
 /* ---- Result ---------------------------------------------------------------------------------- */
-
-static void tell_more(struct run *run, const struct verdict *verdict)
-{
-    const struct counts *counts = &run->counts;
-    int64_t missing = counts->initial - counts->left - counts->sold;
-    char taken[80] = "";
-    char together[120] = "no two of one lock at the same time";
-    if (missing > 0 && missing <= counts->unknown) /* OK all the same: so many may be sold */
-        snprintf(taken, sizeof taken, "%lld taken by sales of unknown outcome, ",
-                 (long long)missing);
-    if (counts->overlaps == 0 && counts->max_parallel > 1)
-        snprintf(together, sizeof together, "only readers of one lock at the same time");
-    if (counts->overlaps > 0) /* the result is OK all the same: the stock compared their tokens */
-        snprintf(together, sizeof together,
-                 "%lld of them while another was inside; the stock refused %lld",
-                 (long long)counts->overlaps, (long long)counts->token_refusals);
-    if (verdict->result == RESULT_OK)
-        findings_add(&run->findings, RESULT_OK,
-                     "%lld request%s, %lld of %lld sold, %lld left, %s%s; %zu section%s, %s",
-                     (long long)counts->requests, counts->requests == 1 ? "" : "s",
-                     (long long)counts->sold, (long long)counts->initial, (long long)counts->left,
-                     taken,
-                     counts->distinct < counts->sold ? "no unit more often than it was in stock"
-                                                     : "no unit twice",
-                     run->by_lock_count, run->by_lock_count == 1 ? "" : "s", together);
-    if (counts->attempts > 0)
-        findings_add(&run->findings, RESULT_OK,
-                     "attempts after which the buyer asked again: %lld (the lock was taken, the "
-                     "stock had changed, or the shop admitted no more)",
-                     (long long)counts->attempts);
-    if (counts->accepted > 0)
-        findings_add(&run->findings, RESULT_OK,
-                     "sales that were accepted into a queue: %lld; processed by another instance "
-                     "than the one that accepted it: %lld",
-                     (long long)counts->accepted, (long long)counts->handed_over);
-    if (verdict->expected.results == 0)
-        findings_add(&run->findings, verdict->result,
-                     "rung %.40s, write %.40s, fault %.40s: %s; "
-                     "\"expect\" in run.json must name the results",
-                     run->spec.rung, run->spec.write, run->spec.fault, verdict->expected.why);
-}
 
 void verdict_reach(struct run *run, struct verdict *verdict)
 {
     size_t most = run->request_count > run->section_count ? run->request_count : run->section_count;
     double *values = memory_new(most, sizeof *values);
+    char settings[200];
     memset(verdict, 0, sizeof *verdict);
     measure_client(run, verdict, values);
     measure_sections(run, verdict, values);
     free(values);
-    verdict->expected = expected_of(run);
+    verdict->expected = run->spec.expect_given
+                            ? (struct expected){run->spec.expect, "run.json says so"}
+                            : run->rules->expected(run);
     verdict->result = result_of(run->findings.worst);
-    tell_more(run, verdict);
+    run->rules->tell(run, verdict->result);
+    if (verdict->expected.results == 0)
+        findings_add(&run->findings, verdict->result,
+                     "%s: %s; \"expect\" in run.json must name the results",
+                     run->rules->settings(run, settings, sizeof settings), verdict->expected.why);
     verdict->agrees = (verdict->expected.results & (1U << verdict->result)) != 0;
     findings_sort(&run->findings);
 }
@@ -169,26 +136,12 @@ static void verdict_upper_case(char *text)
         *text = (char)toupper((unsigned char)*text);
 }
 
-static int64_t verdict_max(int64_t one, int64_t two)
-{
-    return one > two ? one : two;
-}
-
 void verdict_got(const struct run *run, const struct verdict *verdict, char *text, size_t size)
 {
-    const struct counts *counts = &run->counts;
-    long long amount = counts->oversold > 0          ? counts->oversold
-                       : counts->surplus > 0         ? counts->surplus
-                       : counts->duplicate_units > 0 ? counts->duplicate_units
-                                                     : counts->duplicate_key_units;
     const char *name = result_name(verdict->result);
-    if (verdict->result == RESULT_OVERSOLD && amount > 0)
-        snprintf(text, size, "%s (+%lld)", name, amount);
-    else if (verdict->result == RESULT_UNDERSOLD && counts->unsold + counts->shortfall > 0)
-        snprintf(text, size, "%s (-%lld)", name,
-                 (long long)verdict_max(counts->unsold, counts->shortfall));
-    else if (verdict->result == RESULT_UNFINISHED && counts->unfinished > 0)
-        snprintf(text, size, "%s (-%lld)", name, (long long)counts->unfinished);
+    const long long amount = run->rules->amount(run, verdict->result);
+    if (amount != 0)
+        snprintf(text, size, "%s (%+lld)", name, amount);
     else
         snprintf(text, size, "%s", name);
     verdict_upper_case(text);
@@ -211,7 +164,7 @@ void verdict_expected(const struct verdict *verdict, const char *separator, char
 
 /* ---- verdict.json ---------------------------------------------------------------------------- */
 
-static void add_spread(cJSON *json, const char *name, const struct spread *spread)
+void verdict_add_spread(cJSON *json, const char *name, const struct spread *spread)
 {
     if (!spread->known) {
         cJSON_AddNullToObject(json, name);
@@ -227,7 +180,7 @@ static void add_result(cJSON *json, const struct run *run, const struct verdict 
 {
     cJSON_AddStringToObject(json, "run", run->spec.run);
     cJSON_AddStringToObject(json, "rung", run->spec.rung);
-    cJSON_AddStringToObject(json, "write", run->spec.write);
+    run->rules->add_settings(json, run);
     cJSON_AddStringToObject(json, "fault", run->spec.fault);
     cJSON *expected = cJSON_AddArrayToObject(json, "expected");
     for (size_t result = 0; result < RESULT_COUNT; result++) {
@@ -239,38 +192,22 @@ static void add_result(cJSON *json, const struct run *run, const struct verdict 
     cJSON_AddBoolToObject(json, "agrees", verdict->agrees);
 }
 
+void verdict_add_numbers(cJSON *json, const struct number *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        cJSON_AddNumberToObject(json, numbers[i].name, (double)numbers[i].value);
+}
+
 static void add_counts(cJSON *json, const struct counts *counts)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"initial", counts->initial},
-        {"requests", counts->requests},
-        {"sold", counts->sold},
-        {"left", counts->left},
-        {"oversold", counts->oversold},
-        {"surplus", counts->surplus},
-        {"shortfall", counts->shortfall},
-        {"unsold", counts->unsold},
-        {"unknown", counts->unknown},
-        {"distinct", counts->distinct},
-        {"duplicate_units", counts->duplicate_units},
-        {"duplicate_key_units", counts->duplicate_key_units},
-        {"replayed", counts->replayed},
-        {"attempts", counts->attempts},
-        {"rejected_early", counts->rejected_early},
-        {"accepted", counts->accepted},
-        {"unfinished", counts->unfinished},
-        {"overtaken", counts->overtaken},
+    const struct number numbers[] = {
         {"overlaps", counts->overlaps},
         {"max_parallel", counts->max_parallel},
         {"order_inversions", counts->order_inversions},
         {"token_refusals", counts->token_refusals},
         {"stalls", counts->stalls},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        cJSON_AddNumberToObject(json, numbers[i].name, (double)numbers[i].value);
+    verdict_add_numbers(json, numbers, sizeof numbers / sizeof *numbers);
 }
 
 /* The last answer: of a sale in a queue the outcome, if its buyer has asked for it. */
@@ -287,7 +224,7 @@ static void add_groups(cJSON *json, const struct run *run)
     for (size_t i = 0; i < run->spec.instance_count; i++) {
         cJSON *instance = cJSON_AddObjectToObject(instances, run->spec.instances[i]);
         cJSON_AddNumberToObject(instance, "served", (double)run->counts.served_by[i]);
-        cJSON_AddNumberToObject(instance, "sold", (double)run->counts.sold_by[i]);
+        run->rules->add_instance(instance, run, i);
     }
     for (size_t i = 0; i < run->request_count; i++) {
         if (run->requests[i].sampled)
@@ -306,15 +243,10 @@ static void add_groups(cJSON *json, const struct run *run)
 static void add_rest(cJSON *json, const struct run *run, const struct verdict *verdict)
 {
     cJSON_AddNumberToObject(json, "start_spread_ms", (double)verdict->start_spread_ms);
-    add_spread(json, "latency_ms", &verdict->latency_ms);
-    add_spread(json, "wait_ms", &verdict->wait_ms);
-    add_spread(json, "hold_ms", &verdict->hold_ms);
-    if (run->redis_commands == NOT_KNOWN || run->counts.sold <= 0)
-        cJSON_AddNullToObject(json, "redis_commands_per_sale");
-    else
-        cJSON_AddNumberToObject(
-            json, "redis_commands_per_sale",
-            round((double)run->redis_commands * 100 / (double)run->counts.sold) / 100);
+    verdict_add_spread(json, "latency_ms", &verdict->latency_ms);
+    verdict_add_spread(json, "wait_ms", &verdict->wait_ms);
+    verdict_add_spread(json, "hold_ms", &verdict->hold_ms);
+    run->rules->add_measures(json, run);
     cJSON_AddBoolToObject(json, "truncated", run->truncated);
     cJSON *reasons = cJSON_AddArrayToObject(json, "reasons");
     for (size_t i = 0; i < run->findings.count; i++)
@@ -331,6 +263,7 @@ bool verdict_write(const struct run *run, const struct verdict *verdict)
     struct output output;
     cJSON *json = cJSON_CreateObject();
     add_result(json, run, verdict);
+    run->rules->add_counts(json, run);
     add_counts(json, &run->counts);
     add_groups(json, run);
     add_rest(json, run, verdict);

@@ -15,6 +15,9 @@ struct spread { /* of durations in ms; known: at least one was measured */
     double max;
 };
 
+/* Sorts the values. */
+struct spread verdict_spread(double *values, size_t count);
+
 struct verdict {
     enum result result;
     struct expected expected;
@@ -33,6 +36,14 @@ void verdict_got(const struct run *run, const struct verdict *verdict, char *tex
 /* "OVERSOLD|OVERLAP": the expected results, joined by the separator. */
 void verdict_expected(const struct verdict *verdict, const char *separator, char *text,
                       size_t size);
+
+/* For the rules of a service, which add members of their own. */
+struct number {
+    const char *name;
+    int64_t value;
+};
+void verdict_add_numbers(cJSON *json, const struct number *numbers, size_t count);
+void verdict_add_spread(cJSON *json, const char *name, const struct spread *spread);
 
 /* On failure: false, and a sentence on standard error. */
 bool verdict_write(const struct run *run, const struct verdict *verdict);

@@ -43,6 +43,7 @@ class World:
         self.crlf = self.random.random() < 0.2
         self.logged = True    # nginx.log is there
         self.columns = JTL_COLUMNS
+        self.clients = "sale.jtl"
         self.covers = True    # what the clients saw fits what the instances recorded
         self.begin = {}      # more fields of each `begin`
         self.seq_edits = {}  # instance -> function(lines), after seq was given
@@ -156,7 +157,7 @@ class World:
         first = min((e["t_ns"] for e in self.events[instance]), default=self.t0) - 5
         last = max((e["t_ns"] for e in self.events[instance]), default=self.t0) + 5
         lines = [{"t_ns": first, "instance": instance, "event": "begin", "run": run["run"],
-                  "rung": run["rung"], "write": run["write"], "pid": 1, "format": 2, **CLOCK,
+                  "rung": run["rung"], **({"write": run["write"]} if "write" in run else {}), "pid": 1, "format": 2, **CLOCK,
                   "clock_ns_realtime": EPOCH_MS * MS + first - self.t0, **self.begin}]
         lines += sorted(self.events[instance], key=lambda line: line["t_ns"])  # as a process writes them
         if instance not in self.unended:
@@ -188,7 +189,7 @@ class World:
         end = "\r\n" if self.crlf else "\n"
         rows = [",".join('"%s"' % c if c in VARIABLES else c for c in self.columns)]
         rows += [",".join(csv_field(sample[c]) for c in self.columns) for sample in self.samples]
-        files["sale.jtl"] = "".join(row + end for row in rows)
+        files[self.clients] = "".join(row + end for row in rows)
         for instance in self.events:
             files["history-%s.jsonl" % instance] = "".join(
                 json.dumps(line) + "\n" for line in self.lines(instance))

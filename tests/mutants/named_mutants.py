@@ -26,6 +26,8 @@ BUCKET_LUA = "service/lua/admit_bucket.lua"
 SET_STOCK_LUA = "service/lua/set_stock.lua"
 FENCE_LUA = "service/lua/parts/fence.lua"
 ADMISSION = "service/admission.c"
+CHECK_MENU = "audit/check_menu.c"
+MENU = "audit/menu.c"
 
 # The release goes only to the servers whose grants were counted.
 RELEASE_WHERE_GRANTED = [
@@ -1320,4 +1322,40 @@ OF_BASE = [
      "    lock_history_serve", "service_frame", "test_it_serves_under_its_lock"),
 ]
 
-MUTANTS = OF_BASE + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+# The judge's rules of a menu: what is planted is found, and a near miss is not accused.
+FOUND, TWINS, NEAR = (("audit.menu_planted", "test_found"), ("audit.menu_planted", "test_its_twin_is_not_accused"),
+                      ("audit.menu", "test_never_accused"))
+OF_THE_MENU = [
+    ("a list lives a nanosecond less", CHECK_MENU, "covers->filled->ends_ns <= now_ns)", "covers->filled->ends_ns <= now_ns + 1)",
+     *FOUND),
+    ("a list lives a nanosecond more", CHECK_MENU, "covers->filled->ends_ns <= now_ns)", "covers->filled->ends_ns < now_ns)",
+     *TWINS),
+    ("a question that is open covers nothing", CHECK_MENU, "if (open_until_ns(query) > now_ns)", "if (open_until_ns(query) > INT64_MAX - 1)",
+     *FOUND),
+    ("a deletion explains any number of questions", CHECK_MENU, "    found->used = true;\n", "", *FOUND),
+    ("a deletion has no time in which it may be carried out", CHECK_MENU, "deletion->sent_ns > now_ns)", "deletion->t_ns > now_ns)",
+     *NEAR),
+    ("an update that died has deleted nothing", MENU, "            .t_ns = INT64_MAX,", "            .t_ns = update->t_ns,", *NEAR),
+    ("an early refresh may come at any time", CHECK_MENU, "return menu->refresh_ms > 0 &&", "return menu->refresh_ms > 0 ||", *FOUND),
+    ("PTTL is taken for exact", CHECK_MENU, "(menu->refresh_ms + 1) * 1000000", "menu->refresh_ms * 1000000", *TWINS),
+    ("who gave up covers until it is answered", CHECK_MENU, "if (section->at_ns[STAGE_EXIT] != NOT_STAMPED)",
+     "if (false && section->at_ns[STAGE_EXIT] != NOT_STAMPED)", *NEAR),
+    ("a newer token ends no question", CHECK_MENU, "if (is_fenced(run) && section->token > 0)",
+     "if (false && section->token > 0 && count > 0 && given != NULL)", *NEAR),
+    ("who died asks for ever", CHECK_MENU, "history->ended ? INT64_MAX : history->last_ns;", "history->ended ? INT64_MAX : INT64_MAX - 1;", *NEAR),
+    ("an update that is told done at an invoke comes before it", CHECK_MENU, "if (by_done(&done[middle], &wanted) < 0)",
+     "if (by_done(&done[middle], &wanted) <= 0)", *NEAR),
+    ("an old list is no fault if it is old by one", CHECK_MENU, "newest->version <= visit.version)", "newest->version <= visit.version + 1)",
+     *FOUND),
+    ("a fill at the stamp of a newer one comes behind it", CHECK_MENU, "if (by_act(&acts[middle], &wanted) < 0)",
+     "if (by_act(&acts[middle], &wanted) <= 0)", *NEAR),
+    ("old tokens are not looked at", CHECK_MENU, "act->token <= section->token || times++ > 0)", "act->token > 0 || times++ > 0)", *FOUND),
+    ("a list may come from nobody", CHECK_MENU, "sources[from].from_ns <= look->t_ns;", "true;", *FOUND),
+    ("only a recorded fill fills", CHECK_MENU, "query->queried_ns != NOT_STAMPED && query->refused_ns == NOT_STAMPED)",
+     "query->filled_ns != NOT_STAMPED && query->refused_ns == NOT_STAMPED)", *NEAR),
+    ("a stampede is said though lines are missing", CHECK_MENU, "return run->truncated || !run_all_told(run, false);",
+     "return run->truncated && !run_all_told(run, false) && run == NULL;", *FOUND),
+    ("the client's version is not compared", MENU, "request->client_version !=", "run == NULL && request->client_version !=", *FOUND),
+]
+
+MUTANTS = OF_BASE + OF_THE_MENU + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
