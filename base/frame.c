@@ -5,8 +5,11 @@
 #include "frame.h"
 
 #include "../lock/clock.h"
+#include "http_meter.h"
 #include "lock_history.h"
+#include "lock_meter.h"
 #include "log.h"
+#include "meter.h"
 #include "program.h"
 
 #include <inttypes.h>
@@ -31,17 +34,28 @@ struct frame_worker {
     void *state;
 };
 
-static void *frame_open(void *arg)
+static void *open_with(struct frame *frame, struct store *store)
+{
+    void *state = frame->options.open(frame->options.service, store);
+    struct frame_worker *worker = state != NULL ? calloc(1, sizeof *worker) : NULL;
+    if (worker != NULL)
+        *worker = (struct frame_worker){frame, state};
+    else if (state != NULL)
+        frame->options.close(state);
+    return worker;
+}
+
+static void *open_sharing(void *arg)
 {
     struct frame *frame = arg;
-    struct frame_worker *worker = calloc(1, sizeof *worker);
-    void *state = worker != NULL ? frame->options.open(frame->options.service) : NULL;
-    if (state == NULL) {
-        free(worker);
-        return NULL;
-    }
-    *worker = (struct frame_worker){frame, state};
-    return worker;
+    return open_with(frame, store_new_shared(frame->store_server));
+}
+
+/* GET /readyz finds out whether a connection can be made. */
+static void *open_alone(void *arg)
+{
+    struct frame *frame = arg;
+    return open_with(frame, store_new(frame->store_server));
 }
 
 static void frame_close(void *arg)
@@ -92,15 +106,24 @@ static bool frame_serve(void *arg, struct request *request)
     return true;
 }
 
+void frame_take_name(struct request *request)
+{
+    const size_t size = strspn(request->part, "abcdefghijklmnopqrstuvwxyz0123456789_-");
+    if (size == 0 || size > ITEM_MAX || request->part[size] != '\0')
+        answer_problem(request, PROBLEM_INVALID_NAME, "\"%.80s\" is not 1 to %d of a-z 0-9 _ -",
+                       request->part, ITEM_MAX);
+}
+
 /* ---- Start ----------------------------------------------------------------------------------- */
 
-static struct workers *start_pool(struct frame *frame, size_t threads, size_t queue_max)
+static struct workers *start_pool(struct frame *frame, size_t threads, size_t queue_max,
+                                  void *(*open)(void *arg))
 {
     return workers_start(&(struct workers_options){.threads = threads,
                                                    .queue_max = queue_max,
                                                    .wait_ms = frame->options.settings->wait_ms,
                                                    .arg = frame,
-                                                   .open = frame_open,
+                                                   .open = open,
                                                    .close = frame_close,
                                                    .run = frame_run,
                                                    .expire = frame_expire});
@@ -145,7 +168,7 @@ static bool start_redis(struct frame *frame, char error[PROCESS_ERROR_MAX])
                                                  .on_trace_arg = options.on_trace_arg});
     frame->cancel = dlock_cancel_new();
     if (frame->store_server == NULL || frame->cancel == NULL)
-        return frame_wrong(error, "out of memory");
+        return frame_wrong(error, "not enough memory or descriptors for --redis");
     return dlock_client_open(&options, &frame->client) == DLOCK_OK ||
            frame_wrong(error, dlock_error());
 }
@@ -154,18 +177,21 @@ static bool start_redis(struct frame *frame, char error[PROCESS_ERROR_MAX])
 static void print_begin(const struct frame *frame, char *text, size_t size)
 {
     const struct settings_common *settings = frame->options.settings;
+    char own[256] = "";
+    if (frame->options.begin != NULL)
+        frame->options.begin(own, sizeof own);
     snprintf(text, size,
              ",\"run\":\"%s\",\"service\":\"%s\",\"rung\":\"%s\",\"pid\":%ld,\"version\":\"%s\","
              "\"ttl_ms\":%" PRId64 ",\"wait_ms\":%" PRId64 ",\"workers\":%" PRId64 "%s",
-             settings->run, program.name, settings->lock->name, (long)getpid(), DLOCK_VERSION,
-             settings->ttl_ms, settings->wait_ms, settings->workers, frame->options.begin);
+             settings->run, frame->options.name, settings->lock->name, (long)getpid(),
+             DLOCK_VERSION, settings->ttl_ms, settings->wait_ms, settings->workers, own);
 }
 
 /* What requests need: the history, the failpoints, the client of the locks, the threads. */
 static bool start_parts(struct frame *frame, char error[PROCESS_ERROR_MAX])
 {
     const struct settings_common *settings = frame->options.settings;
-    char begin[640];
+    char begin[900];
     print_begin(frame, begin, sizeof begin);
     if (settings->enable_failpoints &&
         (frame->failpoints =
@@ -177,10 +203,24 @@ static bool start_parts(struct frame *frame, char error[PROCESS_ERROR_MAX])
         return false;
     if (!start_redis(frame, error))
         return false;
-    frame->workers = start_pool(frame, (size_t)settings->workers, (size_t)settings->queue);
-    frame->aside = start_pool(frame, ASIDE_THREADS, ASIDE_QUEUE);
+    frame->workers =
+        start_pool(frame, (size_t)settings->workers, (size_t)settings->queue, open_sharing);
+    frame->aside = start_pool(frame, ASIDE_THREADS, ASIDE_QUEUE, open_alone);
     return (frame->workers != NULL && frame->aside != NULL) ||
            frame_wrong(error, "not enough memory or threads for --workers");
+}
+
+/* A frame has one Redis. */
+static bool has_servers(const struct settings_common *settings, char error[PROCESS_ERROR_MAX])
+{
+    if (settings->redis[0] == '\0')
+        return frame_wrong(error, "--redis: a server's URL is missing");
+    if (!settings->lock->quorum && engine_of_rung(settings->lock) == NULL)
+        return true;
+    snprintf(error, PROCESS_ERROR_MAX,
+             "--lock %s needs several servers, and %s has one, that of --redis: take another rung",
+             settings->lock->name, program.name);
+    return false;
 }
 
 bool frame_start(struct frame *frame, const struct frame_options *options,
@@ -189,6 +229,8 @@ bool frame_start(struct frame *frame, const struct frame_options *options,
     const struct settings_common *settings = options->settings;
     const int64_t descriptors = settings->connections + ADMIN_CONNECTIONS + 2 * settings->workers +
                                 2 * ASIDE_THREADS + OTHER_DESCRIPTORS;
+    if (!has_servers(settings, error) || (options->fit != NULL && !options->fit(error)))
+        return false;
     memset(frame, 0, sizeof *frame);
     frame->options = *options;
     atomic_init(&frame->draining, false);
@@ -259,4 +301,87 @@ bool frame_point(struct frame *frame, const char *group, const char *name)
     struct failpoint_stay stay = {0};
     return frame->failpoints != NULL &&
            failpoints_reach(frame->failpoints, group, name, &stay) == FAILPOINT_FAILS;
+}
+
+/* ---- The process ----------------------------------------------------------------------------- */
+
+/* The only frame of this process, and what it is started with. */
+static struct frame *only;
+static const struct frame_options *only_options;
+
+static bool start_only(char error[PROCESS_ERROR_MAX])
+{
+    return frame_start(only, only_options, error);
+}
+
+static void reopen_only(void)
+{
+    frame_reopen(only);
+}
+
+static bool drain_only(void)
+{
+    return frame_drain(only);
+}
+
+static void stop_only(void)
+{
+    frame_stop(only);
+}
+
+int frame_main(struct frame *frame, const struct frame_options *options, void *config, int argc,
+               char **argv)
+{
+    only = frame;
+    only_options = options;
+    return process_main(&(struct process){.config = config,
+                                          .start = start_only,
+                                          .reopen = reopen_only,
+                                          .drain = drain_only,
+                                          .stop = stop_only},
+                        argc, argv);
+}
+
+const struct settings_common *frame_common(const struct service *service)
+{
+    (void)service;
+    return only_options->settings;
+}
+
+struct failpoints *frame_failpoints(const struct service *service)
+{
+    (void)service;
+    return only->failpoints;
+}
+
+/* ---- What operators ask ---------------------------------------------------------------------- */
+
+bool frame_work_ready(struct service *service, void *state, struct request *request)
+{
+    char why[FRAME_WHY_MAX] = "";
+    (void)service;
+    if (only_options->ready(state, why))
+        answer_json(request, 200, "{\"ready\":true,\"instance\":\"%s\"}",
+                    only_options->settings->instance);
+    else
+        answer_problem(request, PROBLEM_NOT_READY, "%s", why);
+    return true;
+}
+
+void frame_print_metrics(struct service *service, struct request *request)
+{
+    char *text = NULL;
+    size_t size = 0;
+    struct dlock_stats sum = {.size = sizeof sum};
+    FILE *out = open_memstream(&text, &size);
+    (void)service;
+    if (out != NULL) {
+        for (struct frame_meter *meter = only_options->meters; meter->name != NULL; meter++)
+            meter_print_single(out, meter->name, "counter", meter->help, meter_load(&meter->count));
+        lock_meter_add(&sum, only->client);
+        lock_meter_print(out, &sum, 0);
+        http_meter_print(out, only_options->routes);
+        fclose(out);
+    }
+    answer_long(request, 200, "text/plain; version=0.0.4", text);
 }

@@ -12,22 +12,64 @@
 #include "history.h"
 #include "listeners.h"
 #include "lock_owner.h"
+#include "operators.h"
 #include "store.h"
 #include "workers.h"
 
 #include <dlock.h>
 #include <stdatomic.h>
 
+/* What can go wrong in each such service. Its own problems are numbered from PROBLEM_FRAME_COUNT,
+ * and its table begins with these rows. */
+enum {
+    PROBLEM_INVALID_NAME = PROBLEM_BASE_COUNT,
+    PROBLEM_OUTCOME_UNKNOWN,
+    PROBLEM_STORE_INVALID,
+    PROBLEM_STORE_UNAVAILABLE,
+    PROBLEM_CLIENT_CLOSED,
+    PROBLEM_FRAME_COUNT,
+};
+#define FRAME_PROBLEMS                                                                             \
+    {PROBLEM_INVALID_NAME, "invalid-name", 400, "The name is not valid",                           \
+     "1 to 64 of a-z 0-9 _ -"},                                                                    \
+        {PROBLEM_OUTCOME_UNKNOWN, "outcome-unknown", 500, "Nobody knows what was changed",         \
+         "a reply of a server was lost; the detail says what may be"},                             \
+        {PROBLEM_STORE_INVALID, "data-invalid", 500, "A key of Redis holds something else",        \
+         "the detail names the key; nothing was changed"},                                         \
+        {PROBLEM_STORE_UNAVAILABLE, "data-unavailable", 503, "Redis is not available",             \
+         "nothing was changed"},                                                                   \
+    {                                                                                              \
+        PROBLEM_CLIENT_CLOSED, "client-closed", 503, "The client has left",                        \
+            "nobody reads this answer; nothing was changed"                                        \
+    }
+
+/* For route->take_part: the part of the path is a name. */
+void frame_take_name(struct request *request);
+
+/* A counter of GET /metrics. */
+struct frame_meter {
+    const char *name, *help;
+    atomic_ulong count; /* raised by meter_add */
+};
+
+#define FRAME_WHY_MAX 512
 struct frame_options {
+    const char *name;        /* of what it serves, as the judge knows it: "menu" */
     struct service *service; /* each handler gets it */
     const struct settings_common *settings;
     const struct routes *routes;
     size_t request_size; /* see http_options */
-    const char *begin;   /* further members of the history's `begin` line, with a comma, or "" */
-    /* Makes what a worker thread has of its own, such as its connection to the data; route->work
-     * gets it. NULL: the thread cannot run. */
-    void *(*open)(struct service *service);
+    /* Whether the settings fit each other. False: error[] says what does not. NULL: they do. */
+    bool (*fit)(char error[PROCESS_ERROR_MAX]);
+    /* Prints further members of the history's `begin` line, with a comma. NULL: there are none. */
+    void (*begin)(char *text, size_t size);
+    /* Makes what a worker thread has of its own; route->work gets it. It takes the store, its
+     * connection to --redis, which may be NULL. NULL: the thread cannot run. */
+    void *(*open)(struct service *service, struct store *store);
     void (*close)(void *state);
+    /* Whether that thread's connections work. False: why[] says what does not. */
+    bool (*ready)(void *state, char why[FRAME_WHY_MAX]);
+    struct frame_meter *meters; /* the service's own counters; the last one has no name */
 };
 
 struct frame {
@@ -51,6 +93,22 @@ bool frame_start(struct frame *frame, const struct frame_options *options,
 void frame_reopen(struct frame *frame);
 bool frame_drain(struct frame *frame);
 void frame_stop(struct frame *frame);
+
+/* A service whose process has only a frame: what main() calls, with a config that begins with
+ * the common settings; and two members of its struct program. Returns the exit code. */
+int frame_main(struct frame *frame, const struct frame_options *options, void *config, int argc,
+               char **argv);
+const struct settings_common *frame_common(const struct service *service);
+struct failpoints *frame_failpoints(const struct service *service);
+
+/* GET /readyz and GET /metrics, and with them all that operators.h has, as rows of the routes. */
+bool frame_work_ready(struct service *service, void *state, struct request *request);
+void frame_print_metrics(struct service *service, struct request *request);
+#define FRAME_ROUTES                                                                               \
+    {LISTENER_ADMIN, METHOD_GET, "/readyz",        NULL, false, RUN_ASIDE,                         \
+     NULL,           NULL,       frame_work_ready, NULL},                                          \
+        OPERATORS_ROUTE(METHOD_GET, "/metrics", false, frame_print_metrics), OPERATORS_LIVEZ,      \
+        OPERATORS_VERSION, OPERATORS_CONFIG, OPERATORS_FAILPOINTS
 
 /* A point of the service's that a worker reaches: the thread stays there if it is set so. True:
  * what follows shall fail, as the point defines. */

@@ -16,8 +16,8 @@
 struct history_request guard_record(const struct guard *guard)
 {
     return (struct history_request){.thread = guard->owner->number,
-                                    .request = guard->request->id,
-                                    .item = guard->item,
+                                    .request = guard->owner->holder->request,
+                                    .item = guard->owner->holder->item,
                                     .rung = guard->frame->options.settings->lock->name,
                                     .lock = guard->lock};
 }
@@ -71,6 +71,12 @@ static void answer_not_granted(struct request *request, dlock_status status)
     case DLOCK_REFUSED:
         answer_problem(request, PROBLEM_LOCK_UNAVAILABLE, "%s", detail);
         break;
+    case DLOCK_LIMIT:
+        answer_problem(request, PROBLEM_QUEUE_FULL, "%s", detail);
+        break;
+    case DLOCK_LOST:
+        answer_problem(request, PROBLEM_LOCK_LOST, "%s", detail);
+        break;
     case DLOCK_WRONG_TYPE:
         answer_problem(request, PROBLEM_LOCK_INVALID, "%s", detail);
         break;
@@ -79,23 +85,20 @@ static void answer_not_granted(struct request *request, dlock_status status)
     }
 }
 
-bool guard_enter(struct guard *guard, struct request *request)
+/* dlock_error() says why there is no hold. */
+static dlock_status acquire(struct guard *guard, int64_t wait_ms)
 {
-    const struct settings_common *settings = guard->frame->options.settings;
     const int64_t asked_ns = mono_ns();
-    const int64_t left_ms = settings->wait_ms - (asked_ns - request->arrived_ns) / NS_PER_MS;
     struct dlock_want want = {.size = sizeof want,
-                              .wait_ms = left_ms > 0 ? left_ms : 0,
+                              .wait_ms = wait_ms,
                               .owner_id = guard->owner->number,
                               .cancel = guard->frame->cancel,
                               .user = guard->owner->holder};
     dlock_status status = open_lock(guard);
     if (status == DLOCK_OK)
         status = dlock_acquire(guard->owner->lock, &want, &guard->hold);
-    if (guard->hold == NULL) {
-        answer_not_granted(request, status);
-        return false;
-    }
+    if (guard->hold == NULL)
+        return status;
     guard->granted_ns = mono_ns();
     lock_meter_hold();
     lock_meter_acquired(guard->granted_ns - asked_ns);
@@ -106,9 +109,28 @@ bool guard_enter(struct guard *guard, struct request *request)
                  ",\"hold\":\"%s\",\"mode\":\"exclusive\",\"owner\":\"%s\",\"token\":%" PRIu64
                  ",\"waited_ns\":%" PRId64,
                  guard->hold_id, owner, dlock_token(guard->hold),
-                 guard->granted_ns - request->arrived_ns);
+                 guard->granted_ns - guard->request->arrived_ns);
     GUARD_RECORD(guard, "enter", ",\"hold\":\"%s\"", guard->hold_id);
-    return true;
+    return DLOCK_OK;
+}
+
+bool guard_enter(struct guard *guard)
+{
+    struct request *request = guard->request;
+    const int64_t waited_ms = (mono_ns() - request->arrived_ns) / NS_PER_MS;
+    const int64_t left_ms = guard->frame->options.settings->wait_ms - waited_ms;
+    const dlock_status status = acquire(guard, left_ms > 0 ? left_ms : 0);
+    if (guard->hold == NULL)
+        answer_not_granted(request, status);
+    else if (http_is_client_closed(request)) /* it may have sent the request again */
+        answer_problem(request, PROBLEM_CLIENT_CLOSED, "it left while it waited for the lock");
+    return request->answer.status == 0;
+}
+
+bool guard_try(struct guard *guard)
+{
+    acquire(guard, 0);
+    return guard->hold != NULL;
 }
 
 bool guard_is_valid(const struct guard *guard)
@@ -116,11 +138,57 @@ bool guard_is_valid(const struct guard *guard)
     return dlock_valid(guard->hold);
 }
 
+/* ---- Its data -------------------------------------------------------------------------------- */
+
+bool guard_read_failed(struct guard *guard, struct store *store, enum store_status status)
+{
+    answer_problem(guard->request,
+                   status == STORE_INVALID ? PROBLEM_STORE_INVALID : PROBLEM_STORE_UNAVAILABLE,
+                   "%s", store_error(store));
+    return false;
+}
+
+#define KILL_PAUSE_MS 50
+
+void guard_end_lost(struct guard *guard, struct store *store)
+{
+    const struct store_broken broken = store_broken(store);
+    const int64_t ends_ns = mono_deadline_ns(2 * guard->frame->options.settings->redis_timeout_ms);
+    enum store_status killed;
+    while ((killed = store_kill_broken(store, &broken)) == STORE_UNAVAILABLE && mono_ns() < ends_ns)
+        nanosleep(&(struct timespec){.tv_nsec = KILL_PAUSE_MS * NS_PER_MS}, NULL);
+    guard->abandons = killed != STORE_OK;
+}
+
+bool guard_write_failed(struct guard *guard, struct store *store, enum store_status status)
+{
+    if (status != STORE_LOST)
+        return guard_read_failed(guard, store, status);
+    answer_problem(guard->request, PROBLEM_OUTCOME_UNKNOWN, "%s", store_error(store));
+    guard_end_lost(guard, store);
+    return false;
+}
+
+/* ---- The end --------------------------------------------------------------------------------- */
+
+static void guard_abandon(struct guard *guard)
+{
+    dlock_abandon(guard->hold);
+    log_event(LOG_WARNING, "abandoned",
+              "%s: a write may still arrive, so the lock is left to expire", guard->lock);
+    GUARD_RECORD(guard, "release", ",\"hold\":\"%s\",\"status\":\"ABANDONED\"", guard->hold_id);
+}
+
 void guard_leave(struct guard *guard)
 {
     if (guard->hold == NULL)
         return;
     GUARD_RECORD(guard, "exit", ",\"hold\":\"%s\"", guard->hold_id);
+    if (guard->abandons) {
+        guard_abandon(guard);
+        guard->hold = NULL;
+        return;
+    }
     const dlock_status released = dlock_release(guard->hold, NULL);
     guard->hold = NULL;
     lock_meter_held(mono_ns() - guard->granted_ns);
@@ -132,9 +200,23 @@ void guard_leave(struct guard *guard)
                  dlock_status_name(released));
 }
 
+static void record_problem(const struct guard *guard)
+{
+    const struct answer *answer = &guard->request->answer;
+    const char *reason = problem_type(answer->problem);
+    const char *event = strcmp(reason, "outcome-unknown") == 0          ? "unknown"
+                        : answer->status < 500 || answer->status == 503 ? "refused"
+                                                                        : "fail";
+    GUARD_RECORD(guard, event, ",\"code\":%u,\"reason\":\"%s\"", answer->status, reason);
+}
+
 void guard_end(struct guard *guard)
 {
+    if (guard->owner == NULL)
+        return;
     guard_leave(guard);
+    if (guard->request->answer.status >= 400)
+        record_problem(guard);
     lock_history_serve(NULL);
     lock_owner_give(&guard->frame->owners, guard->owner);
 }

@@ -10,27 +10,41 @@
 
 struct guard {
     struct frame *frame;
-    const struct request *request;
+    struct request *request;
     const char *item; /* what the lock guards; it must outlive the guard */
     char lock[ITEM_MAX + 8];
     struct lock_owner *owner;
     dlock_hold *hold;
     char hold_id[192];
     int64_t granted_ns;
+    bool abandons; /* a write may still arrive: the lock is left to expire */
 };
 
-/* Begins to serve the request: the history's lines name it, and its item, from now on. False: out
- * of memory, and the request is answered. */
+/* Begins to serve the request: from now on the history's lines name it, and its item, which has at
+ * most ITEM_MAX bytes. False: out of memory, and the request is answered. */
 bool guard_begin(struct guard *guard, struct frame *frame, struct request *request,
                  const char *item);
-/* Acquires lock:{item} on the rung of --lock, until --wait-ms after the request arrived. False: it
- * was not granted, and the request is answered. */
-bool guard_enter(struct guard *guard, struct request *request);
+/* Acquires lock:{item} on the rung of --lock, until --wait-ms after the request arrived; the guard
+ * must not hold it. False: it was not granted, or the client has closed its connection; and the
+ * request is answered. */
+bool guard_enter(struct guard *guard);
+/* Makes one attempt. False: another request has the lock, or its server does not answer; nothing is
+ * answered. */
+bool guard_try(struct guard *guard);
 /* Whether the hold is valid now. */
 bool guard_is_valid(const struct guard *guard);
+/* Answers a request whose command was not STORE_OK, and returns false. The first is for a command
+ * that only reads. After the second one's STORE_LOST the write may be carried out later: so the
+ * server is made to end its connection. If that fails, the lock is left to expire. */
+bool guard_read_failed(struct guard *guard, struct store *store, enum store_status status);
+bool guard_write_failed(struct guard *guard, struct store *store, enum store_status status);
+/* What guard_write_failed does after STORE_LOST, without the answer. */
+void guard_end_lost(struct guard *guard, struct store *store);
 /* Releases the lock, if it is held. A failed release undoes nothing: it is logged. */
 void guard_leave(struct guard *guard);
-/* Leaves, and ends what guard_begin began. */
+/* Leaves, and ends what guard_begin began. If the answer is a problem, it is recorded as the
+ * request's end: as `refused`, `fail` or, if nobody knows what became of a write, as `unknown`. An
+ * answer of another kind was recorded by the service. */
 void guard_end(struct guard *guard);
 
 /* Records an event of the request; the rest is as of history_event. */

@@ -39,6 +39,11 @@ unsigned problem_status(int problem)
     return problem_of(problem).status;
 }
 
+const char *problem_type(int problem)
+{
+    return problem_of(problem).type;
+}
+
 const char *problem_title(int problem)
 {
     return problem_of(problem).title;

@@ -38,6 +38,7 @@ struct problem_row {
     }
 
 unsigned problem_status(int problem);
+const char *problem_type(int problem);
 const char *problem_title(int problem);
 
 /* Writes the problem as JSON; a detail that is too long is cut. members: further ones, beginning

@@ -44,6 +44,7 @@ static void request_problem(struct request *request, int problem, const char *me
 {
     char detail[512];
     unsigned status = problem_status(problem);
+    request->answer.problem = problem;
     vsnprintf(detail, sizeof detail, format, args);
     use_text(
         request, status, "application/problem+json",

@@ -30,6 +30,7 @@ struct route;
 
 struct answer {
     unsigned status; /* 0: not answered yet */
+    int problem;     /* which one, if the answer is a problem: from status 400 on */
     const char *content_type;
     const char *body; /* points to `text` or `long_body` */
     size_t body_size;

@@ -285,7 +285,7 @@ static int name_prefix(char name[64])
 {
     int length = snprintf(name, 64, "%s_", program.name);
     for (int i = 0; i < length; i++)
-        name[i] = (char)toupper((unsigned char)name[i]);
+        name[i] = name[i] == '-' ? '_' : (char)toupper((unsigned char)name[i]);
     return length;
 }
 

@@ -56,6 +56,7 @@ LIST
         cat <<'LIST'
 g++                     c++
 ccache                  ccache
+libsqlite3-dev          lib:sqlite3
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck
 clang-format            clang-format

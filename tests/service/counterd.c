@@ -6,10 +6,7 @@
 #include "../../lock/clock.h"
 #include "frame.h"
 #include "guard.h"
-#include "http_meter.h"
 #include "json.h"
-#include "lock_meter.h"
-#include "operators.h"
 #include "program.h"
 
 #include <inttypes.h>
@@ -31,12 +28,8 @@ struct counting {
     int64_t by;
 };
 
-enum { PROBLEM_NOT_A_NUMBER = PROBLEM_BASE_COUNT, PROBLEM_STORE_UNAVAILABLE };
 static const struct problem_row problems[] = {
-    {PROBLEM_NOT_A_NUMBER, "not-a-number", 409, "The counter is no number", ""},
-    PROBLEM_OF_BASE(QUEUE_FULL, "of requests; try again"),
-    {PROBLEM_STORE_UNAVAILABLE, "store-unavailable", 503, "Redis is not available", ""},
-};
+    FRAME_PROBLEMS, PROBLEM_OF_BASE(QUEUE_FULL, "of requests; try again")};
 
 static const struct failpoint_row points[] = {{"counter.after_read", "it is not written"},
                                               {.name = NULL}};
@@ -48,12 +41,7 @@ static const struct settings_row rows[] = {
     {.flag = NULL},
 };
 
-static void answer_store(struct request *request, struct store *store, enum store_status status)
-{
-    answer_problem(request,
-                   status == STORE_INVALID ? PROBLEM_NOT_A_NUMBER : PROBLEM_STORE_UNAVAILABLE, "%s",
-                   store_error(store));
-}
+static struct frame_meter meters[] = {{.name = NULL}};
 
 /* False: the request is answered. */
 static bool count(struct guard *guard, struct store *store, struct request *request)
@@ -63,10 +51,8 @@ static bool count(struct guard *guard, struct store *store, struct request *requ
     const redisReply *reply;
     snprintf(key, sizeof key, "counter:{%s}", guard->item);
     enum store_status status = store_command(store, 2, (const char *const[]){"GET", key}, &reply);
-    if (status != STORE_OK) {
-        answer_store(request, store, status);
-        return false;
-    }
+    if (status != STORE_OK)
+        return guard_read_failed(guard, store, status);
     const int64_t before = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) : 0;
     GUARD_RECORD(guard, "read", ",\"before\":%" PRId64, before);
     if (frame_point(guard->frame, "counter", "after_read")) {
@@ -76,10 +62,8 @@ static bool count(struct guard *guard, struct store *store, struct request *requ
     nanosleep(&(struct timespec){config.work_ms / 1000, config.work_ms % 1000 * NS_PER_MS}, NULL);
     snprintf(number, sizeof number, "%" PRId64, before + by);
     status = store_command(store, 3, (const char *const[]){"SET", key, number}, &reply);
-    if (status != STORE_OK) {
-        answer_store(request, store, status);
-        return false;
-    }
+    if (status != STORE_OK)
+        return guard_write_failed(guard, store, status);
     GUARD_RECORD(guard, "write", ",\"after\":%" PRId64, before + by);
     answer_json(request, 200, "{\"counter\":\"%s\",\"value\":%" PRId64 "}", guard->item,
                 before + by);
@@ -92,71 +76,31 @@ static bool work_count(struct service *of, void *state, struct request *request)
     if (!guard_begin(&guard, &of->frame, request, request->part))
         return true;
     GUARD_RECORD(&guard, "invoke", "%s", "");
-    if (guard_enter(&guard, request))
+    if (guard_enter(&guard))
         count(&guard, state, request);
     guard_end(&guard);
     store_rest(state);
     return true;
 }
 
-static void take_name(struct request *request)
+static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 {
-    const size_t size = strspn(request->part, "abcdefghijklmnopqrstuvwxyz");
-    if (size == 0 || size > ITEM_MAX || request->part[size] != '\0')
-        answer_problem(request, PROBLEM_NOT_FOUND, "a counter's name is 1 to %d of a-z", ITEM_MAX);
-}
-
-static bool work_ready(struct service *of, void *state, struct request *request)
-{
-    (void)of;
-    if (store_check(state, "counter:{readyz}") == STORE_OK)
-        answer_json(request, 200, "{\"ready\":true}");
-    else
-        answer_problem(request, PROBLEM_NOT_READY, "%s", store_error(state));
+    const bool ready = store_check(state, "counter:{readyz}") == STORE_OK;
+    snprintf(why, FRAME_WHY_MAX, "%s", store_error(state));
     store_rest(state);
-    return true;
-}
-
-static void print_metrics(struct service *of, struct request *request)
-{
-    char *text = NULL;
-    size_t size = 0;
-    struct dlock_stats sum = {.size = sizeof sum};
-    FILE *out = open_memstream(&text, &size);
-    lock_meter_add(&sum, of->frame.client);
-    lock_meter_print(out, &sum, 0);
-    http_meter_print(out, of->frame.options.routes);
-    fclose(out);
-    answer_long(request, 200, "text/plain; version=0.0.4", text);
+    return ready;
 }
 
 static const struct parameter of_count[] = {{"by", 1, 100, 1, "", offsetof(struct counting, by)},
                                             {.name = NULL}};
 static const struct route route_rows[] = {
-    {LISTENER_PUBLIC, METHOD_POST, "/counters/{name}", of_count, false, RUN_WORKERS, take_name,
-     NULL, work_count, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/readyz", NULL, false, RUN_ASIDE, NULL, NULL, work_ready, NULL},
-    {LISTENER_ADMIN, METHOD_GET, "/metrics", NULL, false, RUN_HERE, NULL, print_metrics, NULL,
-     NULL},
-    OPERATORS_LIVEZ,
-    OPERATORS_VERSION,
-    OPERATORS_CONFIG,
-    OPERATORS_FAILPOINTS,
+    {LISTENER_PUBLIC, METHOD_POST, "/counters/{name}", of_count, false, RUN_WORKERS,
+     frame_take_name, NULL, work_count, NULL},
+    FRAME_ROUTES,
 };
 static const struct routes routes = {route_rows, sizeof route_rows / sizeof route_rows[0]};
 
 /* ---- The program ----------------------------------------------------------------------------- */
-
-static const struct settings_common *common_of(const struct service *of)
-{
-    (void)of;
-    return &config.common;
-}
-
-static struct failpoints *failpoints_of(const struct service *of)
-{
-    return of->frame.failpoints;
-}
 
 const struct program program = {
     .name = "counterd",
@@ -165,12 +109,13 @@ const struct program program = {
     .settings = {.about = "counterd raises counters in Redis.", .example = "work-ms", .rows = rows},
     .points = points,
     .example_point = "counter.after_read",
-    .common = common_of,
-    .failpoints = failpoints_of};
+    .common = frame_common,
+    .failpoints = frame_failpoints};
 
-static void *open_state(struct service *of)
+static void *open_state(struct service *of, struct store *store)
 {
-    return store_new_shared(of->frame.store_server);
+    (void)of;
+    return store;
 }
 
 static void close_state(void *state)
@@ -178,38 +123,17 @@ static void close_state(void *state)
     store_free(state);
 }
 
-static bool start(char error[PROCESS_ERROR_MAX])
-{
-    return frame_start(&service.frame,
-                       &(struct frame_options){.service = &service,
-                                               .settings = &config.common,
-                                               .routes = &routes,
-                                               .request_size = sizeof(struct counting),
-                                               .begin = "",
-                                               .open = open_state,
-                                               .close = close_state},
-                       error);
-}
-
-static void reopen(void)
-{
-    frame_reopen(&service.frame);
-}
-
-static bool drain(void)
-{
-    return frame_drain(&service.frame);
-}
-
-static void stop(void)
-{
-    frame_stop(&service.frame);
-}
-
 int main(int argc, char **argv)
 {
-    return process_main(
-        &(struct process){
-            .config = &config, .start = start, .reopen = reopen, .drain = drain, .stop = stop},
-        argc, argv);
+    return frame_main(&service.frame,
+                      &(struct frame_options){.name = "counter",
+                                              .service = &service,
+                                              .settings = &config.common,
+                                              .routes = &routes,
+                                              .request_size = sizeof(struct counting),
+                                              .open = open_state,
+                                              .close = close_state,
+                                              .ready = is_ready,
+                                              .meters = meters},
+                      &config, argc, argv);
 }

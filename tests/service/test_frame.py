@@ -34,7 +34,7 @@ def test_it_serves_under_its_lock(redis, counterd, tmp_path):
     service.signal(signal.SIGTERM)
     assert service.process.wait() == 0
     lines = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
-    assert lines[0]["event"] == "begin" and lines[0]["service"] == "counterd" and lines[0]["run"] == "r1"
+    assert lines[0]["event"] == "begin" and lines[0]["service"] == "counter" and lines[0]["run"] == "r1"
     of_one = [line for line in lines if line.get("request") == lines[1]["request"]]
     events = [line["event"] for line in of_one if line["event"] != "command"]
     assert events == ["invoke", "granted", "enter", "read", "write", "exit", "release"]
@@ -49,10 +49,10 @@ def test_paths_and_queries_are_read_by_its_table(redis, counterd):
     assert "there are: POST /counters/{name}" in service.ask("GET", "/nope").json["detail"]
     wrong = count(service, by=101)
     assert wrong.problem == "invalid-query" and wrong.json["detail"].endswith("the parameter is by, 1 to 100, once")
-    assert count(service, "Hits").problem == "no-such-resource"
+    assert count(service, "Hits").problem == "invalid-name"
     assert count(service, **{"Idempotency-Key": "k"}).problem == "idempotency-key-unsupported"
     redis("SADD", "counter:{set}", "x")
-    assert count(service, "set").problem == "not-a-number"
+    assert count(service, "set").problem == "data-invalid"
 
 
 def test_operators_look(redis, counterd):
@@ -130,4 +130,4 @@ def test_its_settings_come_with_those_of_all():
     table = said("--help=problems")[1].splitlines()
     assert [row for row in table if "queue-full" in row] == [
         "| 503 | `queue-full` | Too many requests are waiting | of requests; try again |"]
-    assert len(table) == 2 + 25 + 2
+    assert len(table) == 2 + 25 + 5

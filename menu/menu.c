@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * menud: menus that are kept in a slow database and cached in Redis. When a menu leaves the cache,
+ * many readers find it missing at once. The lock lets one of them ask the database.
+ */
+#include "../lock/clock.h"
+#include "database.h"
+#include "frame.h"
+#include "guard.h"
+#include "json.h"
+#include "log.h"
+#include "menu_scripts.h"
+#include "meter.h"
+#include "program.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct config {
+    struct settings_common common;
+    char *database;
+    int64_t db_ms;
+    int64_t cache_ms;
+    int64_t refresh_ms;
+    bool second_look;
+    bool guard_update;
+    int fill; /* enum fill */
+} config;
+enum fill { FILL_PLAIN, FILL_FENCED };
+
+static const struct settings_row rows[] = {
+    {.flag = "listen", .fallback = "127.0.0.1:8200", .help = "where menus are read"},
+    {.flag = "admin-listen",
+     .fallback = "127.0.0.1:8201",
+     .help =
+         "where the admin listener listens, for operators: PUT /menus/{name}, /readyz, /metrics "
+         "and others"},
+    {"database", SETTING_TEXT, "a file", "", "menu.db", 1, 300, offsetof(struct config, database),
+     "the menus' database; all instances must have the same one"},
+    {"db-ms", SETTING_NUMBER, "", "ms", "200", 0, 60000, offsetof(struct config, db_ms),
+     "how long the database takes for a query"},
+    {"cache-ms", SETTING_NUMBER, "", "ms", "5000", 10, 86400000, offsetof(struct config, cache_ms),
+     "how long a menu lives in the cache"},
+    {"second-look", SETTING_SWITCH, "off|on", "", "on", 0, 0, offsetof(struct config, second_look),
+     "a reader looks into the cache again once it has the lock"},
+    {"guard-update", SETTING_SWITCH, "off|on", "", "on", 0, 0,
+     offsetof(struct config, guard_update),
+     "PUT /menus/{name} writes the database and deletes the cached menu under the lock"},
+    {"fill", SETTING_CHOICE, "plain|fenced", "", "plain", 0, 0, offsetof(struct config, fill),
+     "how a reader writes the cache. With plain: a SET. With fenced: before it asks the database, "
+     "it claims the menu with its fencing token; one script writes if nobody has claimed or "
+     "deleted the menu since. It needs a rung with tokens"},
+    {"refresh-ms", SETTING_NUMBER, "", "ms", "0", 0, 86400000, offsetof(struct config, refresh_ms),
+     "early refresh: in the last so many ms of a menu's life in the cache one reader fills it "
+     "anew, and the others read the cached one; 0: off"},
+    {.flag = NULL},
+};
+
+struct service {
+    struct frame frame;
+};
+static struct service service;
+
+/* What a worker thread has of its own. */
+struct worker {
+    struct store *store;
+    struct database *database;
+};
+
+enum { PROBLEM_UNKNOWN_MENU = PROBLEM_FRAME_COUNT, PROBLEM_DATABASE_UNAVAILABLE };
+static const struct problem_row problems[] = {
+    FRAME_PROBLEMS,
+    {PROBLEM_UNKNOWN_MENU, "unknown-menu", 404, "There is no such menu", "operators PUT menus"},
+    {PROBLEM_DATABASE_UNAVAILABLE, "database-unavailable", 503, "The database is not available",
+     "nothing was changed"},
+};
+
+static const struct failpoint_row points[] = {
+    {"menu.missed", ""},       /* it was not in the cache, and the reader will ask the database */
+    {"menu.before_fill", ""},  /* the database has answered, and the cache is not written yet */
+    {"menu.before_write", ""}, /* an update has the lock, and has written nothing yet */
+    {"menu.updated", ""}, /* the database has the new menu, and the cached one is not deleted */
+    {.name = NULL},
+};
+
+static struct frame_meter meters[] = {
+    {"menu_hits_total", "Menus that were read from the cache.", 0},
+    {"menu_queries_total", "Queries of the database by readers.", 0},
+    {"menu_fills_total", "Menus that were written to the cache.", 0},
+    {"menu_fills_refused_total", "Menus not written, since the reader's claim was void.", 0},
+    {"menu_updates_total", "Updates of the database.", 0},
+    {.name = NULL},
+};
+enum { HITS, QUERIES, FILLS, FILLS_REFUSED, UPDATES };
+
+static void count(int meter)
+{
+    meter_add(&meters[meter].count, 1);
+}
+
+/* ---- The cache ------------------------------------------------------------------------------- */
+
+/* Records an event of the request, with the hold under which it happens. */
+#define RECORD(serving, event, ...)                                                                \
+    do {                                                                                           \
+        char members[160];                                                                         \
+        snprintf(members, sizeof members, __VA_ARGS__);                                            \
+        record_event(&(serving)->guard, event, members);                                           \
+    } while (0)
+static void record_event(const struct guard *guard, const char *event, const char *members)
+{
+    if (guard->hold != NULL)
+        GUARD_RECORD(guard, event, ",\"hold\":\"%s\"%s", guard->hold_id, members);
+    else
+        GUARD_RECORD(guard, event, "%s", members);
+}
+
+struct serving {
+    struct guard guard;
+    struct worker *worker;
+    struct request *request;
+    char key[ITEM_MAX + 16];
+    char claim_key[ITEM_MAX + 24];
+    struct menu menu;
+    int64_t left_ms; /* the cached menu's */
+};
+
+/* The token that claims the menu; "": none. */
+static const char *claim_of(const struct serving *serving, char text[24])
+{
+    text[0] = '\0';
+    if (config.fill == FILL_FENCED && serving->guard.hold != NULL)
+        snprintf(text, 24, "%" PRIu64, dlock_token(serving->guard.hold));
+    return text;
+}
+
+/* Looks into the cache. Under the lock it also claims the menu, if it has to be filled. False: the
+ * request is answered. *hit: the menu is there. */
+static bool look(struct serving *serving, bool *hit)
+{
+    char claim[24], claim_ms[24], refresh_ms[24];
+    const redisReply *reply;
+    snprintf(claim_ms, sizeof claim_ms, "%" PRId64, config.common.ttl_ms + config.db_ms);
+    snprintf(refresh_ms, sizeof refresh_ms, "%" PRId64, config.refresh_ms);
+    enum store_status status =
+        store_run(serving->worker->store, &lua_look,
+                  (const char *const[]){"2", serving->key, serving->claim_key,
+                                        claim_of(serving, claim), claim_ms, refresh_ms, NULL},
+                  &reply);
+    if (status != STORE_OK)
+        return guard_read_failed(&serving->guard, serving->worker->store, status);
+    *hit = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
+    if (*hit) { /* "VERSION DISHES" */
+        char *dishes = NULL;
+        serving->menu.version = strtoll(reply->element[0]->str, &dishes, 10);
+        snprintf(serving->menu.dishes, sizeof serving->menu.dishes, "%s",
+                 dishes + (*dishes == ' '));
+        serving->left_ms = reply->element[1]->integer;
+    }
+    GUARD_RECORD(&serving->guard, "looked", ",\"hit\":%s,\"version\":%" PRId64 ",\"second\":%s",
+                 *hit ? "true" : "false", *hit ? serving->menu.version : 0,
+                 serving->guard.hold != NULL ? "true" : "false");
+    return true;
+}
+
+/* Writes the menu into the cache. A reader has its answer from the database, whatever happens
+ * here. */
+static void fill(struct serving *serving)
+{
+    char menu[MENU_MAX + 24], cache_ms[24], claim[24];
+    const redisReply *reply;
+    snprintf(menu, sizeof menu, "%" PRId64 " %s", serving->menu.version, serving->menu.dishes);
+    snprintf(cache_ms, sizeof cache_ms, "%" PRId64, config.cache_ms);
+    const int64_t sent_ns = mono_ns();
+    enum store_status status =
+        config.fill == FILL_FENCED
+            ? store_run(serving->worker->store, &lua_fill,
+                        (const char *const[]){"2", serving->key, serving->claim_key, menu, cache_ms,
+                                              claim_of(serving, claim), NULL},
+                        &reply)
+            : store_command(serving->worker->store, 5,
+                            (const char *const[]){"SET", serving->key, menu, "PX", cache_ms},
+                            &reply);
+    if (status == STORE_OK) {
+        count(FILLS);
+        RECORD(serving, "filled",
+               ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"cache_ms\":%" PRId64,
+               serving->menu.version, sent_ns, config.cache_ms);
+    } else if (strcmp(store_code(serving->worker->store), "STALE") == 0) {
+        count(FILLS_REFUSED);
+        RECORD(serving, "fill_refused", ",\"token\":%s,\"newest\":%s", claim,
+               store_last_word(serving->worker->store));
+    } else {
+        log_event(LOG_WARNING, "cache", "%s is not filled: %s", serving->key,
+                  store_error(serving->worker->store));
+        if (status == STORE_LOST)
+            guard_end_lost(&serving->guard, serving->worker->store);
+    }
+}
+
+/* ---- The database ---------------------------------------------------------------------------- */
+
+static void take_time(int64_t ms)
+{
+    const struct timespec until = timespec_of(mono_deadline_ns(ms));
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        ;
+}
+
+/* False: the request is answered. */
+static bool query(struct serving *serving)
+{
+    count(QUERIES);
+    RECORD(serving, "query", "%s", "");
+    enum database_status status =
+        database_read(serving->worker->database, serving->guard.item, &serving->menu);
+    take_time(config.db_ms);
+    if (status == DATABASE_OK)
+        RECORD(serving, "queried", ",\"version\":%" PRId64, serving->menu.version);
+    else if (status == DATABASE_MISSING)
+        answer_problem(serving->request, PROBLEM_UNKNOWN_MENU, "there is no menu %s",
+                       serving->guard.item);
+    else
+        answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
+                       database_error(serving->worker->database));
+    return status == DATABASE_OK;
+}
+
+/* ---- Readers --------------------------------------------------------------------------------- */
+
+static void answer_menu(struct serving *serving, const char *from)
+{
+    GUARD_RECORD(&serving->guard, "answered",
+                 ",\"code\":200,\"version\":%" PRId64 ",\"from\":\"%s\"", serving->menu.version,
+                 from);
+    answer_json(serving->request, 200,
+                "{\"menu\":\"%s\",\"version\":%" PRId64 ",\"dishes\":%s,\"from\":\"%s\","
+                "\"instance\":\"%s\"}",
+                serving->guard.item, serving->menu.version, serving->menu.dishes, from,
+                config.common.instance);
+}
+
+/* Under the lock: asks the database and fills the cache, unless another reader has just done it. */
+static void rebuild(struct serving *serving)
+{
+    bool hit = false;
+    if ((config.second_look || config.fill == FILL_FENCED) && !look(serving, &hit))
+        return;
+    if (config.second_look && hit && serving->left_ms > config.refresh_ms) {
+        count(HITS);
+        answer_menu(serving, "cache");
+        return;
+    }
+    frame_point(serving->guard.frame, "menu", "missed");
+    if (!query(serving))
+        return;
+    frame_point(serving->guard.frame, "menu", "before_fill");
+    fill(serving);
+    answer_menu(serving, "database");
+}
+
+static void read_menu(struct serving *serving)
+{
+    bool hit;
+    if (!look(serving, &hit))
+        return;
+    const bool refreshes = hit && serving->left_ms <= config.refresh_ms;
+    if (hit && !(refreshes && guard_try(&serving->guard))) {
+        count(HITS);
+        answer_menu(serving, "cache");
+        return;
+    }
+    if (refreshes || guard_enter(&serving->guard))
+        rebuild(serving);
+}
+
+/* ---- Updates --------------------------------------------------------------------------------- */
+
+/* Deleting twice does no harm, so a lost reply is asked for again, for --wait-ms at most. */
+static bool delete_cached(struct serving *serving, int64_t *sent_ns)
+{
+    const redisReply *reply;
+    const int64_t until_ns = mono_deadline_ns(config.common.wait_ms);
+    enum store_status status;
+    *sent_ns = mono_ns();
+    do {
+        status =
+            store_command(serving->worker->store, 3,
+                          (const char *const[]){"DEL", serving->key, serving->claim_key}, &reply);
+        if (status == STORE_OK)
+            return true;
+        take_time(config.common.retry_ms);
+    } while (mono_ns() < until_ns);
+    answer_problem(serving->request, PROBLEM_OUTCOME_UNKNOWN,
+                   "the database has version %" PRId64
+                   "; the old menu may stay in the cache for %" PRId64 " ms: %s",
+                   serving->menu.version, config.cache_ms, store_error(serving->worker->store));
+    return false;
+}
+
+static void update(struct serving *serving)
+{
+    int64_t sent_ns;
+    if (config.guard_update && !guard_enter(&serving->guard))
+        return;
+    frame_point(serving->guard.frame, "menu", "before_write");
+    if (database_write(serving->worker->database, serving->guard.item, &serving->menu) !=
+        DATABASE_OK) {
+        answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
+                       database_error(serving->worker->database));
+        return;
+    }
+    count(UPDATES);
+    RECORD(serving, "updated", ",\"version\":%" PRId64, serving->menu.version);
+    frame_point(serving->guard.frame, "menu", "updated");
+    if (!delete_cached(serving, &sent_ns))
+        return;
+    RECORD(serving, "deleted", ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64,
+           serving->menu.version, sent_ns);
+    answer_menu(serving, "database");
+}
+
+/* {"dishes":[...]}: false: the request is answered. */
+static bool take_dishes(struct request *request, struct menu *menu)
+{
+    static const char example[] = "{\"dishes\":[\"soup\",\"rice\"]}";
+    cJSON *json = json_body(request, example);
+    if (json == NULL)
+        return false;
+    const cJSON *dishes = cJSON_GetObjectItemCaseSensitive(json, "dishes");
+    bool right = cJSON_IsArray(dishes) && cJSON_GetArraySize(json) == 1;
+    for (const cJSON *dish = right ? dishes->child : NULL; dish != NULL; dish = dish->next)
+        right = right && cJSON_IsString(dish);
+    char *text = right ? cJSON_PrintUnformatted(dishes) : NULL;
+    if (text == NULL || strlen(text) > MENU_MAX)
+        answer_problem(request, PROBLEM_INVALID_VALUE,
+                       "the body must be a list of texts, of %d bytes at most, as %s", MENU_MAX,
+                       example);
+    else
+        snprintf(menu->dishes, sizeof menu->dishes, "%s", text);
+    cJSON_free(text);
+    cJSON_Delete(json);
+    return request->answer.status == 0;
+}
+
+/* ---- Routes ---------------------------------------------------------------------------------- */
+
+static bool serve(struct service *of, void *state, struct request *request, const char *does,
+                  const struct menu *menu, void (*run)(struct serving *serving))
+{
+    struct serving serving = {.worker = state, .request = request};
+    if (menu != NULL)
+        serving.menu = *menu;
+    if (!guard_begin(&serving.guard, &of->frame, request, request->part))
+        return true;
+    snprintf(serving.key, sizeof serving.key, "menu:{%.*s}", ITEM_MAX, request->part);
+    snprintf(serving.claim_key, sizeof serving.claim_key, "%s:claim", serving.key);
+    GUARD_RECORD(&serving.guard, "invoke", ",\"does\":\"%s\"", does);
+    run(&serving);
+    guard_end(&serving.guard);
+    store_rest(serving.worker->store);
+    return true;
+}
+
+static bool work_read(struct service *of, void *state, struct request *request)
+{
+    return serve(of, state, request, "read", NULL, read_menu);
+}
+
+static bool work_update(struct service *of, void *state, struct request *request)
+{
+    struct menu menu = {0};
+    return !take_dishes(request, &menu) || serve(of, state, request, "update", &menu, update);
+}
+
+static const struct route route_rows[] = {
+    {LISTENER_PUBLIC, METHOD_GET, "/menus/{name}", NULL, false, RUN_WORKERS, frame_take_name, NULL,
+     work_read, NULL},
+    {LISTENER_ADMIN, METHOD_PUT, "/menus/{name}", NULL, true, RUN_WORKERS, frame_take_name, NULL,
+     work_update, "readers read here; operators have an address of their own"},
+    FRAME_ROUTES,
+};
+static const struct routes routes = {route_rows, sizeof route_rows / sizeof route_rows[0]};
+
+/* ---- The program ----------------------------------------------------------------------------- */
+
+const struct program program = {
+    .name = "menud",
+    .problems = problems,
+    .problem_count = sizeof problems / sizeof problems[0],
+    .settings = {.about = "menud serves menus that a database has and Redis caches; the lock lets "
+                          "one reader fill the cache.",
+                 .example = "db-ms",
+                 .rows = rows},
+    .points = points,
+    .example_point = "menu.before_fill",
+    .common = frame_common,
+    .failpoints = frame_failpoints};
+
+static void close_worker(void *state)
+{
+    struct worker *worker = state;
+    store_free(worker->store);
+    database_close(worker->database);
+    free(worker);
+}
+
+static void *open_worker(struct service *of, struct store *store)
+{
+    char error[DATABASE_ERROR_MAX];
+    struct worker *worker = calloc(1, sizeof *worker);
+    (void)of;
+    if (worker == NULL) {
+        store_free(store);
+        return NULL;
+    }
+    worker->store = store;
+    worker->database = database_open(config.database, error);
+    if (worker->database == NULL)
+        log_event(LOG_ERROR, "database", "%s", error);
+    if (worker->store != NULL && worker->database != NULL)
+        return worker;
+    close_worker(worker);
+    return NULL;
+}
+
+static bool is_ready(void *state, char why[FRAME_WHY_MAX])
+{
+    const struct worker *worker = state;
+    struct menu menu;
+    const bool has_cache = store_check(worker->store, "menu:{readyz}") == STORE_OK;
+    const bool has_database = database_read(worker->database, "readyz", &menu) != DATABASE_FAILED;
+    snprintf(why, FRAME_WHY_MAX, "%s",
+             !has_cache ? store_error(worker->store) : database_error(worker->database));
+    store_rest(worker->store);
+    return has_cache && has_database;
+}
+
+static bool fits(char error[PROCESS_ERROR_MAX])
+{
+    struct database *database = database_open(config.database, error);
+    if (database == NULL)
+        return false;
+    database_close(database);
+    if (config.fill == FILL_PLAIN || config.common.lock->tokens)
+        return true;
+    snprintf(error, PROCESS_ERROR_MAX,
+             "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock %s gives "
+             "none: take another, or --fill plain",
+             config.common.lock->name);
+    return false;
+}
+
+static void print_begin(char *text, size_t size)
+{
+    snprintf(text, size,
+             ",\"db_ms\":%" PRId64 ",\"cache_ms\":%" PRId64 ",\"refresh_ms\":%" PRId64
+             ",\"second_look\":\"%s\",\"guard_update\":\"%s\",\"fill\":\"%s\"",
+             config.db_ms, config.cache_ms, config.refresh_ms, config.second_look ? "on" : "off",
+             config.guard_update ? "on" : "off", settings_word(&config, "fill"));
+}
+
+int main(int argc, char **argv)
+{
+    return frame_main(&service.frame,
+                      &(struct frame_options){.name = "menu",
+                                              .service = &service,
+                                              .settings = &config.common,
+                                              .routes = &routes,
+                                              .request_size = sizeof(struct request),
+                                              .fit = fits,
+                                              .begin = print_begin,
+                                              .open = open_worker,
+                                              .close = close_worker,
+                                              .ready = is_ready,
+                                              .meters = meters},
+                      &config, argc, argv);
+}

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""menud: how often the database is asked when a menu leaves the cache, and which menu readers see after an update."""
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from world import wait_until
+
+MENUD = os.environ["MENUD"]
+JSON = {"Content-Type": "application/json"}
+READERS = 6
+
+
+@pytest.fixture
+def menud(redis, start, monkeypatch, tmp_path):
+    monkeypatch.setenv("INVENTORYD", MENUD)
+    return lambda *flags, **named: start(redis, "--database", tmp_path / "menu.db", "--db-ms", 0, "--enable-failpoints",
+                                         "--cache-ms", 600000, *flags, **named)
+
+
+def read(service, name="lunch"):
+    return service.ask("GET", f"/menus/{name}")
+
+
+def update(service, *dishes, name="lunch"):
+    return service.admin("PUT", f"/menus/{name}", json.dumps({"dishes": dishes}), JSON)
+
+
+def point(service, name, action):
+    assert service.admin("PUT", "/failpoints", json.dumps({"point": name, "action": action}), JSON).status == 200
+
+
+def paused(service, name):
+    points = service.admin("GET", "/failpoints").json["failpoints"]
+    return sum(point["paused"] for point in points if point["point"] == name)
+
+
+def stay(service, name, count=1):
+    wait_until(lambda: paused(service, name) == count, f"{count} are at {name}")
+
+
+def test_a_menu_is_read_and_updated(redis, menud):
+    service, other = menud(), menud(name="b")
+    assert read(service).problem == "unknown-menu"
+    assert update(service, "soup", "rice").json == {"menu": "lunch", "version": 1, "dishes": ["soup", "rice"],
+                                                    "from": "database", "instance": "a"}
+    assert [read(service).json["from"] for _ in range(2)] == ["database", "cache"]
+    assert read(other).json == {"menu": "lunch", "version": 1, "dishes": ["soup", "rice"], "from": "cache",
+                                "instance": "b"}
+    assert 0 < int(redis("PTTL", "menu:{lunch}")) <= 600000
+    assert update(other, "tea").json["version"] == 2
+    assert [(read(service).json[what]) for what in ("version", "dishes")] == [2, ["tea"]]
+    assert read(service, "dinner").problem == "unknown-menu"
+    assert service.metric("menu_queries_total") == 4 and service.metric("menu_fills_total") == 2
+
+
+def test_what_is_refused(redis, menud):
+    service = menud()
+    assert read(service, "Lunch").problem == "invalid-name"
+    assert service.ask("PUT", "/menus/lunch", "{}", JSON).problem == "operators-only"
+    for body in ('{"dishes":"soup"}', '{"dishes":[1]}', '{"dishes":["a"],"more":1}', "{}",
+                 json.dumps({"dishes": ["x" * 700]})):
+        answer = service.admin("PUT", "/menus/lunch", body, JSON)
+        assert answer.problem == "invalid-value" and '{"dishes":["soup","rice"]}' in answer.json["detail"]
+    assert read(service).problem == "unknown-menu"
+    redis("SADD", "menu:{lunch}", "x")
+    assert read(service).problem == "data-invalid"
+
+
+def missed_by_all(service):
+    """Of that many readers at once: how often the database was asked."""
+    assert update(service, "soup").status == 200
+    before = service.metric("menu_queries_total")
+    point(service, "menu.missed", "pause")
+    readers = [service.in_background(read, service) for _ in range(READERS)]
+    return before, readers
+
+
+@pytest.mark.parametrize("flags, together, queries", [
+    (("--lock", "none"), READERS, READERS),
+    (("--lock", "watchdog", "--second-look", "off"), 1, READERS),
+    (("--lock", "watchdog"), 1, 1),
+    (("--lock", "fair"), 1, 1),
+], ids=["none", "no-second-look", "watchdog", "fair"])
+def test_how_often_the_database_is_asked(menud, tmp_path, flags, together, queries):
+    history = tmp_path / "h.jsonl"
+    service = menud(*flags, "--fill", "plain", "--history", history)
+    before, readers = missed_by_all(service)
+    stay(service, "menu.missed", together)
+    wait_until(lambda: history.read_text().count('"looked"') >= READERS, "all have looked")
+    point(service, "menu.missed", "off")
+    assert {reader.result().json["version"] for reader in readers} == {1}
+    assert service.metric("menu_queries_total") - before == queries
+
+
+@pytest.mark.parametrize("flags, then", [
+    (("--guard-update", "off", "--fill", "plain"), 1),
+    (("--guard-update", "off", "--lock", "fair", "--fill", "fenced"), 2),
+], ids=["plain", "fenced"])
+def test_an_update_without_the_lock_while_a_reader_fills(menud, flags, then):
+    service = menud(*flags)
+    assert update(service, "old").status == 200
+    point(service, "menu.before_fill", "1*pause")
+    reader = service.in_background(read, service)
+    stay(service, "menu.before_fill")
+    assert update(service, "new").json["version"] == 2
+    point(service, "menu.before_fill", "off")
+    assert reader.result().json["version"] == 1
+    assert read(service).json["version"] == then
+    assert service.metric("menu_fills_refused_total") == (then == 2)
+
+
+def test_an_update_under_the_lock_waits_for_the_reader(menud):
+    service = menud("--fill", "plain")
+    assert update(service, "old").status == 200
+    point(service, "menu.before_fill", "1*pause")
+    reader = service.in_background(read, service)
+    stay(service, "menu.before_fill")
+    updating = service.in_background(update, service, "new")
+    wait_until(lambda: service.metric("lock_contended_total") > 0, "the update waits")
+    point(service, "menu.before_fill", "off")
+    assert reader.result().json["version"] == 1
+    assert updating.result().json["version"] == 2
+    assert read(service).json["version"] == 2
+
+
+def frozen(service, redis):
+    """Its process stands still for longer than its lock lives."""
+    service.signal(signal.SIGSTOP)
+    wait_until(lambda: not redis("EXISTS", "lock:{lunch}"), "the lock expires")
+
+
+@pytest.mark.parametrize("lock, fill, then", [("owner_lua", "plain", 1), ("fair", "plain", 1), ("fair", "fenced", 2)])
+def test_a_reader_that_is_frozen_beyond_its_time_to_live(redis, menud, lock, fill, then):
+    flags = ("--lock", lock, "--ttl-ms", 1000, "--fill", fill)
+    service, other = menud(*flags), menud(*flags, name="b")
+    assert update(other, "old").status == 200
+    point(service, "menu.before_fill", "1*pause")
+    reader = service.in_background(read, service)
+    stay(service, "menu.before_fill")
+    frozen(service, redis)
+    assert update(other, "new").json["version"] == 2
+    service.signal(signal.SIGCONT)
+    point(service, "menu.before_fill", "off")
+    assert reader.result().json["version"] == 1
+    assert read(service).json["version"] == read(other).json["version"] == then
+
+
+def test_an_update_that_is_frozen_beyond_its_time_to_live(redis, menud):
+    """A reader takes the lock meanwhile, and reads what the database has still. Its claim is void after the update."""
+    flags = ("--lock", "fair", "--ttl-ms", 1000, "--fill", "fenced")
+    service, other = menud(*flags), menud(*flags, name="b")
+    assert update(service, "old").status == 200
+    point(service, "menu.before_write", "1*pause")
+    updating = service.in_background(update, service, "new")
+    stay(service, "menu.before_write")
+    frozen(service, redis)
+    point(other, "menu.before_fill", "1*pause")
+    reader = other.in_background(read, other)
+    stay(other, "menu.before_fill")
+    service.signal(signal.SIGCONT)
+    point(service, "menu.before_write", "off")
+    assert updating.result().json["version"] == 2
+    point(other, "menu.before_fill", "off")
+    assert reader.result().json["version"] == 1
+    assert read(service).json["version"] == 2
+
+
+@pytest.mark.parametrize("flags, told", [
+    (("--fill", "fenced"), "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock watchdog gives none"),
+    (("--lock", "redlock"), "--lock redlock needs several servers, and menud has one, that of --redis"),
+    (("--database", "/"), "cannot open the database /: unable to open database file"),
+])
+def test_settings_that_do_not_fit(redis, tmp_path, flags, told):
+    done = subprocess.run([MENUD, "--listen", "127.0.0.1:0", "--admin-listen", "off", "--redis", redis.url, *flags],
+                          capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 1 and f"menud: {told}" in done.stderr, done
+
+
+def test_early_refresh_by_one_reader(redis, menud):
+    service = menud("--refresh-ms", 600000)
+    assert update(service, "soup").status == 200
+    assert read(service).json["from"] == "database"
+    point(service, "menu.before_fill", "1*pause")
+    one = service.in_background(read, service)
+    stay(service, "menu.before_fill")
+    assert [read(service).json["from"] for _ in range(3)] == ["cache"] * 3
+    point(service, "menu.before_fill", "off")
+    assert one.result().json["from"] == "database"
+
+
+def test_its_history(menud, tmp_path):
+    service = menud("--history", tmp_path / "h.jsonl", "--run", "r1", "--second-look", "on")
+    update(service, "soup")
+    read(service)
+    read(service)
+    service.end()
+    lines = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    begin = lines[0]
+    assert (begin["service"], begin["fill"], begin["second_look"], begin["guard_update"]) == ("menu", "plain", "on", "on")
+    requests = {}
+    for line in lines:
+        requests.setdefault(line.get("request"), []).append(line["event"])
+    assert list(requests.values())[1:] == [
+        ["invoke", "granted", "enter", "updated", "deleted", "answered", "exit", "release"],
+        ["invoke", "looked", "granted", "enter", "looked", "query", "queried", "filled", "answered", "exit", "release"],
+        ["invoke", "looked", "answered"]]
+    filled = next(line for line in lines if line["event"] == "filled")
+    assert filled["version"] == 1 and filled["cache_ms"] == 600000 and filled["sent_ns"] < filled["t_ns"]
+
+
+def test_a_cache_or_a_database_that_is_away(redis, menud, tmp_path):
+    service = menud("--wait-ms", 500, "--redis-timeout-ms", 200)
+    update(service, "soup")
+    assert service.admin("GET", "/readyz").status == 200
+    redis.kill()
+    assert read(service).problem == "data-unavailable"
+    assert update(service, "tea").problem == "lock-unavailable"
+    assert service.admin("GET", "/readyz").problem == "not-ready"
