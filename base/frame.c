@@ -72,6 +72,28 @@ static void frame_run(void *arg, struct request *request)
         http_answer(request);
 }
 
+void frame_record_invoke(const struct frame *frame, const struct history_request *record,
+                         const struct request *request)
+{
+    char members[128] = "";
+    if (frame->options.invoke != NULL)
+        frame->options.invoke(request, members, sizeof members);
+    history_event(frame->history, record, "invoke", "%s", members);
+}
+
+/* Records a request that no worker has served. */
+static void frame_record_refused(const struct frame *frame, const struct request *request)
+{
+    char item[ITEM_MAX + 1];
+    const struct history_request record = {.request = request->id, .item = item};
+    if (request->route->where != RUN_WORKERS)
+        return;
+    snprintf(item, sizeof item, "%.*s", ITEM_MAX, request->part);
+    frame_record_invoke(frame, &record, request);
+    history_event(frame->history, &record, "refused", ",\"code\":%u,\"reason\":\"%s\"",
+                  request->answer.status, problem_type(request->answer.problem));
+}
+
 static void frame_expire(void *arg, struct request *request)
 {
     struct frame *frame = arg;
@@ -81,6 +103,7 @@ static void frame_expire(void *arg, struct request *request)
     else
         answer_problem(request, PROBLEM_DEADLINE,
                        "it waited in the queue for longer than --wait-ms");
+    frame_record_refused(frame, request);
     http_answer(request);
 }
 
@@ -91,6 +114,7 @@ static bool frame_serve(void *arg, struct request *request)
     const struct route *route = request->route;
     if (route->where == RUN_WORKERS && atomic_load(&frame->draining)) {
         answer_problem(request, PROBLEM_DRAINING, "the instance takes no more requests");
+        frame_record_refused(frame, request);
         return true;
     }
     if (route->accept != NULL)
@@ -103,6 +127,7 @@ static bool frame_serve(void *arg, struct request *request)
         answer_problem(request, PROBLEM_DRAINING, "the instance is shutting down");
     else
         answer_problem(request, PROBLEM_QUEUE_FULL, "the queue of requests (--queue) is full");
+    frame_record_refused(frame, request);
     return true;
 }
 
@@ -217,9 +242,11 @@ static bool has_servers(const struct settings_common *settings, char error[PROCE
         return frame_wrong(error, "--redis: a server's URL is missing");
     if (!settings->lock->quorum && engine_of_rung(settings->lock) == NULL)
         return true;
-    snprintf(error, PROCESS_ERROR_MAX,
-             "--lock %s needs several servers, and %s has one, that of --redis: take another rung",
-             settings->lock->name, program.name);
+    snprintf(
+        error, PROCESS_ERROR_MAX,
+        "--lock %s needs other servers than the one that %s has, that of --redis: take another "
+        "rung",
+        settings->lock->name, program.name);
     return false;
 }
 

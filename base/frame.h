@@ -61,6 +61,8 @@ struct frame_options {
     size_t request_size; /* see http_options */
     /* Whether the settings fit each other. False: error[] says what does not. NULL: they do. */
     bool (*fit)(char error[PROCESS_ERROR_MAX]);
+    /* Prints further members of a request's `invoke` line, with a comma. NULL: there are none. */
+    void (*invoke)(const struct request *request, char *text, size_t size);
     /* Prints further members of the history's `begin` line, with a comma. NULL: there are none. */
     void (*begin)(char *text, size_t size);
     /* Makes what a worker thread has of its own; route->work gets it. It takes the store, its
@@ -109,6 +111,10 @@ void frame_print_metrics(struct service *service, struct request *request);
      NULL,           NULL,       frame_work_ready, NULL},                                          \
         OPERATORS_ROUTE(METHOD_GET, "/metrics", false, frame_print_metrics), OPERATORS_LIVEZ,      \
         OPERATORS_VERSION, OPERATORS_CONFIG, OPERATORS_FAILPOINTS
+
+/* Records that the request was accepted, for the history. */
+void frame_record_invoke(const struct frame *frame, const struct history_request *record,
+                         const struct request *request);
 
 /* A point of the service's that a worker reaches: the thread stays there if it is set so. True:
  * what follows shall fail, as the point defines. */

@@ -37,6 +37,8 @@ bool guard_begin(struct guard *guard, struct frame *frame, struct request *reque
     snprintf(holder->request, sizeof holder->request, "%s", request->id);
     snprintf(holder->item, sizeof holder->item, "%s", item);
     lock_history_serve(holder);
+    const struct history_request record = guard_record(guard);
+    frame_record_invoke(frame, &record, request);
     return true;
 }
 

@@ -20,8 +20,9 @@ struct guard {
     bool abandons; /* a write may still arrive: the lock is left to expire */
 };
 
-/* Begins to serve the request: from now on the history's lines name it, and its item, which has at
- * most ITEM_MAX bytes. False: out of memory, and the request is answered. */
+/* Begins to serve the request, and records its `invoke`: from now on the history's lines name
+ * it, and its item, which has at most ITEM_MAX bytes. False: out of memory, and the request is
+ * answered. */
 bool guard_begin(struct guard *guard, struct frame *frame, struct request *request,
                  const char *item);
 /* Acquires lock:{item} on the rung of --lock, until --wait-ms after the request arrived; the guard

@@ -7,6 +7,7 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define BUSY_MS 5000 /* how long a write waits for another instance's */
 
@@ -24,11 +25,24 @@ static const char write_menu[] =
     "INSERT INTO menu VALUES (?1, 1, ?2) ON CONFLICT (name)"
     " DO UPDATE SET version = version + 1, dishes = excluded.dishes RETURNING version";
 
+/* Two instances may make the file at once. SQLite does not wait for the other one then. */
+static bool set_up(sqlite3 *sqlite)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    int said = SQLITE_BUSY;
+    for (int tries = BUSY_MS / 10; said == SQLITE_BUSY && tries > 0; tries--) {
+        said = sqlite3_exec(sqlite, schema, NULL, NULL, NULL);
+        if (said == SQLITE_BUSY)
+            nanosleep(&pause, NULL);
+    }
+    return said == SQLITE_OK;
+}
+
 static bool prepare(struct database *database, const char *file)
 {
     return sqlite3_open(file, &database->sqlite) == SQLITE_OK &&
            sqlite3_busy_timeout(database->sqlite, BUSY_MS) == SQLITE_OK &&
-           sqlite3_exec(database->sqlite, schema, NULL, NULL, NULL) == SQLITE_OK &&
+           set_up(database->sqlite) &&
            sqlite3_prepare_v2(database->sqlite, read_menu, -1, &database->read, NULL) ==
                SQLITE_OK &&
            sqlite3_prepare_v2(database->sqlite, write_menu, -1, &database->write, NULL) ==
@@ -70,7 +84,9 @@ static enum database_status step(sqlite3_stmt *statement, struct menu *menu)
         menu->version = sqlite3_column_int64(statement, 0);
         if (sqlite3_column_count(statement) > 1)
             snprintf(menu->dishes, sizeof menu->dishes, "%s",
-                     (const char *)sqlite3_column_text(statement, 1));
+                     sqlite3_column_text(statement, 1) != NULL
+                         ? (const char *)sqlite3_column_text(statement, 1)
+                         : "[]");
         said = sqlite3_step(statement); /* the end: only then a write is committed */
     }
     sqlite3_reset(statement);

@@ -52,8 +52,8 @@ static const struct settings_row rows[] = {
      "it claims the menu with its fencing token; one script writes if nobody has claimed or "
      "deleted the menu since. It needs a rung with tokens"},
     {"refresh-ms", SETTING_NUMBER, "", "ms", "0", 0, 86400000, offsetof(struct config, refresh_ms),
-     "early refresh: in the last so many ms of a menu's life in the cache one reader fills it "
-     "anew, and the others read the cached one; 0: off"},
+     "early refresh: when a cached menu has less than this to live, one reader refreshes it; "
+     "the others read the cached one; 0: off"},
     {.flag = NULL},
 };
 
@@ -135,6 +135,17 @@ static const char *claim_of(const struct serving *serving, char text[24])
     return text;
 }
 
+/* Reads "VERSION DISHES". False: it is nothing of that form. */
+static bool take_cached(struct serving *serving, const char *text)
+{
+    char *dishes = NULL;
+    serving->menu.version = strtoll(text, &dishes, 10);
+    if (serving->menu.version < 1 || strncmp(dishes, " [", 2) != 0 || strlen(dishes + 1) > MENU_MAX)
+        return false;
+    snprintf(serving->menu.dishes, sizeof serving->menu.dishes, "%s", dishes + 1);
+    return true;
+}
+
 /* Looks into the cache. Under the lock it also claims the menu, if it has to be filled. False: the
  * request is answered. *hit: the menu is there. */
 static bool look(struct serving *serving, bool *hit)
@@ -142,7 +153,9 @@ static bool look(struct serving *serving, bool *hit)
     char claim[24], claim_ms[24], refresh_ms[24];
     const redisReply *reply;
     snprintf(claim_ms, sizeof claim_ms, "%" PRId64, config.common.ttl_ms + config.db_ms);
-    snprintf(refresh_ms, sizeof refresh_ms, "%" PRId64, config.refresh_ms);
+    /* Without a second look each menu is filled, so each is claimed. */
+    snprintf(refresh_ms, sizeof refresh_ms, "%" PRId64,
+             config.second_look ? config.refresh_ms : INT64_MAX);
     enum store_status status =
         store_run(serving->worker->store, &lua_look,
                   (const char *const[]){"2", serving->key, serving->claim_key,
@@ -151,13 +164,13 @@ static bool look(struct serving *serving, bool *hit)
     if (status != STORE_OK)
         return guard_read_failed(&serving->guard, serving->worker->store, status);
     *hit = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
-    if (*hit) { /* "VERSION DISHES" */
-        char *dishes = NULL;
-        serving->menu.version = strtoll(reply->element[0]->str, &dishes, 10);
-        snprintf(serving->menu.dishes, sizeof serving->menu.dishes, "%s",
-                 dishes + (*dishes == ' '));
-        serving->left_ms = reply->element[1]->integer;
+    if (*hit && !take_cached(serving, reply->element[0]->str)) {
+        answer_problem(serving->request, PROBLEM_STORE_INVALID, "%s holds no menu: delete it",
+                       serving->key);
+        return false;
     }
+    if (*hit)
+        serving->left_ms = reply->element[1]->integer;
     GUARD_RECORD(&serving->guard, "looked", ",\"hit\":%s,\"version\":%" PRId64 ",\"second\":%s",
                  *hit ? "true" : "false", *hit ? serving->menu.version : 0,
                  serving->guard.hold != NULL ? "true" : "false");
@@ -194,7 +207,8 @@ static void fill(struct serving *serving)
     } else {
         log_event(LOG_WARNING, "cache", "%s is not filled: %s", serving->key,
                   store_error(serving->worker->store));
-        if (status == STORE_LOST)
+        if (status == STORE_LOST &&
+            config.fill == FILL_PLAIN) /* the other kind does no harm late */
             guard_end_lost(&serving->guard, serving->worker->store);
     }
 }
@@ -241,13 +255,19 @@ static void answer_menu(struct serving *serving, const char *from)
                 config.common.instance);
 }
 
+/* Whether the cached menu is to be refreshed early. */
+static bool is_due(const struct serving *serving)
+{
+    return serving->left_ms >= 0 && serving->left_ms < config.refresh_ms; /* -1: it never expires */
+}
+
 /* Under the lock: asks the database and fills the cache, unless another reader has just done it. */
 static void rebuild(struct serving *serving)
 {
     bool hit = false;
     if ((config.second_look || config.fill == FILL_FENCED) && !look(serving, &hit))
         return;
-    if (config.second_look && hit && serving->left_ms > config.refresh_ms) {
+    if (config.second_look && hit && !is_due(serving)) {
         count(HITS);
         answer_menu(serving, "cache");
         return;
@@ -265,7 +285,7 @@ static void read_menu(struct serving *serving)
     bool hit;
     if (!look(serving, &hit))
         return;
-    const bool refreshes = hit && serving->left_ms <= config.refresh_ms;
+    const bool refreshes = hit && is_due(serving);
     if (hit && !(refreshes && guard_try(&serving->guard))) {
         count(HITS);
         answer_menu(serving, "cache");
@@ -334,9 +354,11 @@ static bool take_dishes(struct request *request, struct menu *menu)
         right = right && cJSON_IsString(dish);
     char *text = right ? cJSON_PrintUnformatted(dishes) : NULL;
     if (text == NULL || strlen(text) > MENU_MAX)
-        answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be a list of texts, of %d bytes at most, as %s", MENU_MAX,
-                       example);
+        answer_problem(
+            request, PROBLEM_INVALID_VALUE,
+            "the body must have one member, dishes: a list of texts, at most %d bytes as JSON; "
+            "as in %s",
+            MENU_MAX, example);
     else
         snprintf(menu->dishes, sizeof menu->dishes, "%s", text);
     cJSON_free(text);
@@ -346,8 +368,8 @@ static bool take_dishes(struct request *request, struct menu *menu)
 
 /* ---- Routes ---------------------------------------------------------------------------------- */
 
-static bool serve(struct service *of, void *state, struct request *request, const char *does,
-                  const struct menu *menu, void (*run)(struct serving *serving))
+static bool serve(struct service *of, void *state, struct request *request, const struct menu *menu,
+                  void (*run)(struct serving *serving))
 {
     struct serving serving = {.worker = state, .request = request};
     if (menu != NULL)
@@ -356,7 +378,6 @@ static bool serve(struct service *of, void *state, struct request *request, cons
         return true;
     snprintf(serving.key, sizeof serving.key, "menu:{%.*s}", ITEM_MAX, request->part);
     snprintf(serving.claim_key, sizeof serving.claim_key, "%s:claim", serving.key);
-    GUARD_RECORD(&serving.guard, "invoke", ",\"does\":\"%s\"", does);
     run(&serving);
     guard_end(&serving.guard);
     store_rest(serving.worker->store);
@@ -365,13 +386,13 @@ static bool serve(struct service *of, void *state, struct request *request, cons
 
 static bool work_read(struct service *of, void *state, struct request *request)
 {
-    return serve(of, state, request, "read", NULL, read_menu);
+    return serve(of, state, request, NULL, read_menu);
 }
 
 static bool work_update(struct service *of, void *state, struct request *request)
 {
     struct menu menu = {0};
-    return !take_dishes(request, &menu) || serve(of, state, request, "update", &menu, update);
+    return !take_dishes(request, &menu) || serve(of, state, request, &menu, update);
 }
 
 static const struct route route_rows[] = {
@@ -439,17 +460,28 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 
 static bool fits(char error[PROCESS_ERROR_MAX])
 {
-    struct database *database = database_open(config.database, error);
-    if (database == NULL)
+    if (config.fill == FILL_FENCED && !config.common.lock->tokens) {
+        snprintf(error, PROCESS_ERROR_MAX,
+                 "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock %s "
+                 "gives none: take another, or --fill plain",
+                 config.common.lock->name);
         return false;
+    }
+    if (config.refresh_ms >= config.cache_ms) {
+        snprintf(error, PROCESS_ERROR_MAX,
+                 "--refresh-ms %" PRId64 " must be less than --cache-ms %" PRId64
+                 "; otherwise each reader refreshes the menu",
+                 config.refresh_ms, config.cache_ms);
+        return false;
+    }
+    struct database *database = database_open(config.database, error);
     database_close(database);
-    if (config.fill == FILL_PLAIN || config.common.lock->tokens)
-        return true;
-    snprintf(error, PROCESS_ERROR_MAX,
-             "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock %s gives "
-             "none: take another, or --fill plain",
-             config.common.lock->name);
-    return false;
+    return database != NULL;
+}
+
+static void print_invoke(const struct request *request, char *text, size_t size)
+{
+    snprintf(text, size, ",\"does\":\"%s\"", request->method == METHOD_PUT ? "update" : "read");
 }
 
 static void print_begin(char *text, size_t size)
@@ -471,6 +503,7 @@ int main(int argc, char **argv)
                                               .request_size = sizeof(struct request),
                                               .fit = fits,
                                               .begin = print_begin,
+                                              .invoke = print_invoke,
                                               .open = open_worker,
                                               .close = close_worker,
                                               .ready = is_ready,

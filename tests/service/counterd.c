@@ -75,7 +75,6 @@ static bool work_count(struct service *of, void *state, struct request *request)
     struct guard guard;
     if (!guard_begin(&guard, &of->frame, request, request->part))
         return true;
-    GUARD_RECORD(&guard, "invoke", "%s", "");
     if (guard_enter(&guard))
         count(&guard, state, request);
     guard_end(&guard);

@@ -93,7 +93,7 @@ def test_a_full_queue(redis, counterd):
 
 @pytest.mark.parametrize("granted", (True, False))
 def test_it_drains(redis, counterd, granted):
-    service = counterd("--drain-ms", 2000)
+    service = counterd("--drain-ms", 8000)
     hold_lock(redis, "hits")
     waits = Background(count, service)
     wait_until(lambda: b"lock_attempts_total 0\n" not in service.admin("GET", "/metrics").body, "it asks for the lock")

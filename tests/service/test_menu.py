@@ -68,6 +68,10 @@ def test_what_is_refused(redis, menud):
     assert read(service).problem == "unknown-menu"
     redis("SADD", "menu:{lunch}", "x")
     assert read(service).problem == "data-invalid"
+    for wrong in ("garbage", "1", "1 x", "0 []", "1 [" + 700 * "1" + "]"):
+        redis("SET", "menu:{dinner}", wrong)
+        answer = read(service, "dinner")
+        assert answer.problem == "data-invalid" and "menu:{dinner} holds no menu" in answer.json["detail"]
 
 
 def missed_by_all(service):
@@ -171,7 +175,8 @@ def test_an_update_that_is_frozen_beyond_its_time_to_live(redis, menud):
 
 @pytest.mark.parametrize("flags, told", [
     (("--fill", "fenced"), "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock watchdog gives none"),
-    (("--lock", "redlock"), "--lock redlock needs several servers, and menud has one, that of --redis"),
+    (("--lock", "redlock"), "--lock redlock needs other servers than the one that menud has"),
+    (("--refresh-ms", "5000"), "--refresh-ms 5000 must be less than --cache-ms 5000"),
     (("--database", "/"), "cannot open the database /: unable to open database file"),
 ])
 def test_settings_that_do_not_fit(redis, tmp_path, flags, told):
@@ -181,9 +186,10 @@ def test_settings_that_do_not_fit(redis, tmp_path, flags, told):
 
 
 def test_early_refresh_by_one_reader(redis, menud):
-    service = menud("--refresh-ms", 600000)
+    service = menud("--refresh-ms", 599999)
     assert update(service, "soup").status == 200
     assert read(service).json["from"] == "database"
+    wait_until(lambda: int(redis("PTTL", "menu:{lunch}")) < 599999, "it is due")
     point(service, "menu.before_fill", "1*pause")
     one = service.in_background(read, service)
     stay(service, "menu.before_fill")
@@ -220,3 +226,53 @@ def test_a_cache_or_a_database_that_is_away(redis, menud, tmp_path):
     assert read(service).problem == "data-unavailable"
     assert update(service, "tea").problem == "lock-unavailable"
     assert service.admin("GET", "/readyz").problem == "not-ready"
+
+
+def test_a_menu_in_its_last_moment_is_not_refreshed(redis, menud):
+    """PTTL may say 0 of a key that is still there."""
+    service = menud()
+    assert update(service, "soup").status == 200
+    redis("SET", "menu:{lunch}", '1 ["soup"]')  # it never expires: PTTL says -1
+    assert [read(service).json["from"] for _ in range(3)] == ["cache"] * 3
+    assert service.metric("lock_attempts_total") == 1  # the update's
+
+
+def test_without_a_second_look_each_claim_counts(menud, tmp_path):
+    history = tmp_path / "h.jsonl"
+    service = menud("--second-look", "off", "--lock", "fair", "--fill", "fenced", "--history", history)
+    assert update(service, "soup").status == 200
+    point(service, "menu.missed", "pause")
+    readers = [service.in_background(read, service) for _ in range(3)]
+    stay(service, "menu.missed")
+    wait_until(lambda: history.read_text().count('"second":false') == 3, "all have looked")
+    point(service, "menu.missed", "off")
+    assert {reader.result().json["from"] for reader in readers} == {"database"}
+    assert service.metric("menu_fills_total") == 3 and service.metric("menu_fills_refused_total") == 0
+
+
+def test_many_instances_make_the_database(redis, tmp_path):
+    started = [subprocess.Popen([MENUD, "--listen", "127.0.0.1:0", "--admin-listen", "off", "--redis", redis.url,
+                                 "--database", tmp_path / "new.db", "--instance", f"i{number}"],
+                                stderr=subprocess.PIPE, text=True) for number in range(8)]
+    for instance in started:
+        lines = iter(instance.stderr.readline, "")
+        assert any('"started"' in line for line in lines), instance.args
+    for instance in started:
+        instance.terminate()
+        assert instance.wait(60) == 0
+        instance.stderr.close()
+
+
+def test_a_request_that_no_worker_serves_is_in_the_history(redis, menud, tmp_path):
+    service = menud("--workers", 1, "--wait-ms", 300, "--history", tmp_path / "h.jsonl")
+    update(service, "soup")
+    point(service, "menu.missed", "pause")
+    first = service.in_background(read, service)
+    stay(service, "menu.missed")
+    assert read(service).problem == "deadline"
+    point(service, "menu.missed", "off")
+    assert first.result().status == 200
+    lines = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    refused = next(line for line in lines if line["event"] == "refused")
+    assert (refused["code"], refused["reason"], refused["item"]) == (503, "deadline", "lunch")
+    assert [line["event"] for line in lines if line.get("request") == refused["request"]] == ["invoke", "refused"]
