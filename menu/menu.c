@@ -282,7 +282,7 @@ static void rebuild(struct serving *serving)
 
 static void read_menu(struct serving *serving)
 {
-    bool hit;
+    bool hit = false;
     if (!look(serving, &hit))
         return;
     const bool refreshes = hit && is_due(serving);
