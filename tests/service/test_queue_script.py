@@ -162,7 +162,7 @@ def tidy(redis, age=MINUTE):
 
 
 def test_the_item_is_listed_with_its_entry(redis):
-    """Also if someone has deleted the list: by whoever asks again, and if the queue is full."""
+    """Also if someone has deleted the list: a repeated request lists it again, and so does a full queue."""
     redis("DEL", STOCK)
     assert accept(redis) is None and redis("EXISTS", LISTED) == 0
     redis("SET", STOCK, 0)
