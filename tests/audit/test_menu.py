@@ -96,14 +96,19 @@ def died_after_its_fill(seed):
     return world.end()
 
 
+def die_updating(world, now):
+    """Instance b dies behind its write to the database: it may have deleted the list."""
+    request = world.ask("lunch", "b", now, "update")
+    world.updated(request, now + 10, 4)
+    world.sample(request, now + 20, 502, "")
+    world.unended.add("b")
+
+
 def died_deleting(seed):
     """The update died behind its write to the database: it may have deleted the list, so one may ask."""
     world, now = begun(seed)
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
-    request = world.ask("lunch", "b", now + 100, "update")
-    world.updated(request, now + 110, 4)
-    world.sample(request, now + 120, 502, "")
-    world.unended.add("b")
+    die_updating(world, now + 100)
     leave(world, rebuild(world, "a", now + 2 * MS, 4), now + 2 * MS + 50, 4)
     return world.end()
 
@@ -112,10 +117,7 @@ def died_deleting_late(seed):
     """Its deletion arrives long after its death, behind another one's fill."""
     world, now = begun(seed)
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
-    request = world.ask("lunch", "b", now + 100, "update")
-    world.updated(request, now + 110, 4)
-    world.sample(request, now + 120, 502, "")
-    world.unended.add("b")
+    die_updating(world, now + 100)
     end = now + 30 + world.settings["cache_ms"] * MS
     leave(world, rebuild(world, "a", end, 4), end + 50, 4)
     leave(world, rebuild(world, "a", end + MS, 4), end + MS + 50, 4)
