@@ -28,6 +28,9 @@ end
 local before, parts = number(stock), {}
 for i = 1, segments do
     local found = redis.pcall('GET', KEYS[3 + i])
+    if type(found) == 'table' and not found.err:match('WRONGTYPE') then -- not known is not 0
+        return found
+    end
     local part = type(found) == 'string' and number(found) or 0
     before = (before or 0) + math.max(part, 0)
     parts[i] = text(part)

@@ -24,6 +24,8 @@ if not entry or entry[1] ~= ARGV[1] or field.id ~= ARGV[6] then
     return is_mine and {'made', kept} or {'not', entry and entry[1] or ''}
 end
 redis.call('GET', KEYS[4]) -- a key of another type is refused before anything is written
+redis.call('XACK', KEYS[3], ARGV[2], '0-1') -- and so is a missing right; no entry has this number
+redis.call('XDEL', KEYS[3], '0-1')
 local function finish(what, record)
     redis.call('SET', KEYS[4], field.key, 'PX', ARGV[4])
     redis.call('XACK', KEYS[3], ARGV[2], ARGV[1])

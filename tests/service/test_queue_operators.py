@@ -284,6 +284,21 @@ def test_a_right_that_is_missing_is_seen_by_readyz(redis, start, command):
     assert redis("KEYS", "*none*") == []
 
 
+@pytest.mark.parametrize("command", ["xack", "xdel"])
+def test_without_a_right_to_finish_nothing_is_sold(redis, start, command):
+    """Else the sale would be told and stay queued, and be sold once more when its outcome has expired."""
+    shop = opened(redis, start, "watchdog", "atomic", "--failpoints", "sale.entered=1*pause")
+    location = buy(shop)
+    wait_until(lambda: paused(shop, "sale.entered") == 1, "it has the lock")
+    redis("ACL", "SETUSER", "default", "-" + command)
+    arm(shop, "sale.entered", "off")
+    wait_until(lambda: shop.logged("queue"), "the sale has failed")
+    assert redis("GET", STOCK) == "5" and outcome(shop, location, wait=0).status == 202
+    redis("ACL", "SETUSER", "default", "+@all")
+    assert outcome(shop, location).status == 200
+    assert redis("GET", STOCK) == "4"
+
+
 def documented(*rows):
     """The commands that docs/reference/http.md lists, in the first row and in those that begin so."""
     table = (DOCS / "http.md").read_text().split("### Rights in Redis")[1].split("## Log")[0]

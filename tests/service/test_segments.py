@@ -287,6 +287,15 @@ def test_a_right_that_is_missing_changes_nothing(redis, start, way, to):
             assert answer.problem == "stock-unavailable" and held() == before, right
 
 
+def test_a_restock_that_may_not_read_discards_nothing(redis, start):
+    shop = opened(redis, start)
+    redis("ACL", "SETUSER", "default", "-get")
+    answer = shop.restock(5)
+    redis("ACL", "SETUSER", "default", "+@all")
+    assert answer.problem == "stock-unavailable", answer
+    assert shop.ask("GET", "/inventory/phone").json["stock"] == 10
+
+
 @pytest.mark.parametrize("way", ["number", "2"])
 def test_a_late_write_meets_no_segment(redis, start, way):
     """The lock of a sale is lost, and its DECR arrives after the stock has moved: nothing is sold."""
