@@ -17,6 +17,7 @@ struct menu {
 
 /* A connection, used by one thread at a time. */
 struct database;
+#define DATABASE_DESCRIPTORS 2 /* that it has open: the file, and the log of its changes */
 /* Opens the file, and makes it if it is not there. NULL: error[] says why. */
 #define DATABASE_ERROR_MAX 512
 struct database *database_open(const char *file, char error[DATABASE_ERROR_MAX]);

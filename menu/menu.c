@@ -10,7 +10,6 @@
 #include "json.h"
 #include "log.h"
 #include "menu_scripts.h"
-#include "meter.h"
 #include "program.h"
 
 #include <inttypes.h>
@@ -94,27 +93,7 @@ static struct frame_meter meters[] = {
 };
 enum { HITS, QUERIES, FILLS, FILLS_REFUSED, UPDATES };
 
-static void count(int meter)
-{
-    meter_add(&meters[meter].count, 1);
-}
-
 /* ---- The cache ------------------------------------------------------------------------------- */
-
-/* Records an event of the request, with the hold under which it happens. */
-#define RECORD(serving, event, ...)                                                                \
-    do {                                                                                           \
-        char members[160];                                                                         \
-        snprintf(members, sizeof members, __VA_ARGS__);                                            \
-        record_event(&(serving)->guard, event, members);                                           \
-    } while (0)
-static void record_event(const struct guard *guard, const char *event, const char *members)
-{
-    if (guard->hold != NULL)
-        GUARD_RECORD(guard, event, ",\"hold\":\"%s\"%s", guard->hold_id, members);
-    else
-        GUARD_RECORD(guard, event, "%s", members);
-}
 
 struct serving {
     struct guard guard;
@@ -196,14 +175,14 @@ static void fill(struct serving *serving)
                             (const char *const[]){"SET", serving->key, menu, "PX", cache_ms},
                             &reply);
     if (status == STORE_OK) {
-        count(FILLS);
-        RECORD(serving, "filled",
-               ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"cache_ms\":%" PRId64,
-               serving->menu.version, sent_ns, config.cache_ms);
+        frame_count(serving->guard.frame, FILLS);
+        GUARD_RECORD(&serving->guard, "filled",
+                     ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"cache_ms\":%" PRId64,
+                     serving->menu.version, sent_ns, config.cache_ms);
     } else if (strcmp(store_code(serving->worker->store), "STALE") == 0) {
-        count(FILLS_REFUSED);
-        RECORD(serving, "fill_refused", ",\"token\":%s,\"newest\":%s", claim,
-               store_last_word(serving->worker->store));
+        frame_count(serving->guard.frame, FILLS_REFUSED);
+        GUARD_RECORD(&serving->guard, "fill_refused", ",\"token\":%s,\"newest\":%s", claim,
+                     store_last_word(serving->worker->store));
     } else {
         log_event(LOG_WARNING, "cache", "%s is not filled: %s", serving->key,
                   store_error(serving->worker->store));
@@ -215,23 +194,16 @@ static void fill(struct serving *serving)
 
 /* ---- The database ---------------------------------------------------------------------------- */
 
-static void take_time(int64_t ms)
-{
-    const struct timespec until = timespec_of(mono_deadline_ns(ms));
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-        ;
-}
-
 /* False: the request is answered. */
 static bool query(struct serving *serving)
 {
-    count(QUERIES);
-    RECORD(serving, "query", "%s", "");
+    frame_count(serving->guard.frame, QUERIES);
+    GUARD_RECORD(&serving->guard, "query", "%s", "");
     enum database_status status =
         database_read(serving->worker->database, serving->guard.item, &serving->menu);
-    take_time(config.db_ms);
+    frame_take_ms(config.db_ms);
     if (status == DATABASE_OK)
-        RECORD(serving, "queried", ",\"version\":%" PRId64, serving->menu.version);
+        GUARD_RECORD(&serving->guard, "queried", ",\"version\":%" PRId64, serving->menu.version);
     else if (status == DATABASE_MISSING)
         answer_problem(serving->request, PROBLEM_UNKNOWN_MENU, "there is no menu %s",
                        serving->guard.item);
@@ -268,7 +240,7 @@ static void rebuild(struct serving *serving)
     if ((config.second_look || config.fill == FILL_FENCED) && !look(serving, &hit))
         return;
     if (config.second_look && hit && !is_due(serving)) {
-        count(HITS);
+        frame_count(serving->guard.frame, HITS);
         answer_menu(serving, "cache");
         return;
     }
@@ -287,7 +259,7 @@ static void read_menu(struct serving *serving)
         return;
     const bool refreshes = hit && is_due(serving);
     if (hit && !(refreshes && guard_try(&serving->guard))) {
-        count(HITS);
+        frame_count(serving->guard.frame, HITS);
         answer_menu(serving, "cache");
         return;
     }
@@ -310,7 +282,7 @@ static bool delete_cached(struct serving *serving, int64_t *sent_ns)
                           (const char *const[]){"DEL", serving->key, serving->claim_key}, &reply);
         if (status == STORE_OK)
             return true;
-        take_time(config.common.retry_ms);
+        frame_take_ms(config.common.retry_ms);
     } while (mono_ns() < until_ns);
     answer_problem(serving->request, PROBLEM_OUTCOME_UNKNOWN,
                    "the database has version %" PRId64
@@ -331,13 +303,13 @@ static void update(struct serving *serving)
                        database_error(serving->worker->database));
         return;
     }
-    count(UPDATES);
-    RECORD(serving, "updated", ",\"version\":%" PRId64, serving->menu.version);
+    frame_count(serving->guard.frame, UPDATES);
+    GUARD_RECORD(&serving->guard, "updated", ",\"version\":%" PRId64, serving->menu.version);
     frame_point(serving->guard.frame, "menu", "updated");
     if (!delete_cached(serving, &sent_ns))
         return;
-    RECORD(serving, "deleted", ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64,
-           serving->menu.version, sent_ns);
+    GUARD_RECORD(&serving->guard, "deleted", ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64,
+                 serving->menu.version, sent_ns);
     answer_menu(serving, "database");
 }
 
@@ -427,22 +399,17 @@ static void close_worker(void *state)
     free(worker);
 }
 
-static void *open_worker(struct service *of, struct store *store)
+static void *open_worker(struct service *of, struct store *store, char error[PROCESS_ERROR_MAX])
 {
-    char error[DATABASE_ERROR_MAX];
-    struct worker *worker = calloc(1, sizeof *worker);
+    struct database *database = database_open(config.database, error);
+    struct worker *worker = database != NULL ? malloc(sizeof *worker) : NULL;
     (void)of;
-    if (worker == NULL) {
-        store_free(store);
-        return NULL;
-    }
-    worker->store = store;
-    worker->database = database_open(config.database, error);
-    if (worker->database == NULL)
-        log_event(LOG_ERROR, "database", "%s", error);
-    if (worker->store != NULL && worker->database != NULL)
+    if (worker != NULL) {
+        *worker = (struct worker){store, database};
         return worker;
-    close_worker(worker);
+    }
+    database_close(database);
+    store_free(store);
     return NULL;
 }
 
@@ -460,13 +427,9 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 
 static bool fits(char error[PROCESS_ERROR_MAX])
 {
-    if (config.fill == FILL_FENCED && !config.common.lock->tokens) {
-        snprintf(error, PROCESS_ERROR_MAX,
-                 "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock %s "
-                 "gives none: take another, or --fill plain",
-                 config.common.lock->name);
+    if (config.fill == FILL_FENCED &&
+        !frame_has_tokens(&config.common, "--fill fenced", "--fill plain", error))
         return false;
-    }
     if (config.refresh_ms >= config.cache_ms) {
         snprintf(error, PROCESS_ERROR_MAX,
                  "--refresh-ms %" PRId64 " must be less than --cache-ms %" PRId64
@@ -507,6 +470,7 @@ int main(int argc, char **argv)
                                               .open = open_worker,
                                               .close = close_worker,
                                               .ready = is_ready,
+                                              .worker_descriptors = DATABASE_DESCRIPTORS,
                                               .meters = meters},
                       &config, argc, argv);
 }

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """menud: how often the database is asked when a menu leaves the cache, and which menu readers see after an update."""
+import ctypes
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 
@@ -12,6 +15,7 @@ from world import wait_until
 MENUD = os.environ["MENUD"]
 JSON = {"Content-Type": "application/json"}
 READERS = 6
+PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
 
 
 @pytest.fixture
@@ -183,6 +187,27 @@ def test_settings_that_do_not_fit(redis, tmp_path, flags, told):
     done = subprocess.run([MENUD, "--listen", "127.0.0.1:0", "--admin-listen", "off", "--redis", redis.url, *flags],
                           capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 1 and f"menud: {told}" in done.stderr, done
+
+
+def descriptors_needed(tmp_path, workers):
+    done = subprocess.run([MENUD, "--connections", "100", "--workers", str(workers)], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, preexec_fn=lambda: limit_descriptors(50))
+    assert done.returncode == 1, done
+    return int(re.search(r"needs (\d+) file descriptors", done.stderr)[1])
+
+
+def limit_descriptors(count):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+    if os.geteuid() == 0:  # root may raise any limit without it
+        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) == 0
+
+
+def test_descriptors_for_the_database(redis, menud, tmp_path):
+    """Each worker has two connections to Redis, and the database's file and its log."""
+    assert descriptors_needed(tmp_path, 30) - descriptors_needed(tmp_path, 10) == 20 * 4
+    service = menud("--workers", 30)
+    files = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{service.process.pid}/fd")]
+    assert 30 < sum(file.startswith(str(tmp_path / "menu.db")) for file in files) <= (30 + 2) * 2 + 1
 
 
 def test_early_refresh_by_one_reader(redis, menud):
