@@ -11,6 +11,7 @@
 #include "log.h"
 #include "menu_scripts.h"
 #include "program.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -102,7 +103,8 @@ struct serving {
     char key[ITEM_MAX + 16];
     char claim_key[ITEM_MAX + 24];
     struct menu menu;
-    int64_t left_ms; /* the cached menu's */
+    struct menu cached; /* what its latest look found; version 0: nothing yet */
+    int64_t left_ms;    /* the cached menu's */
 };
 
 /* The token that claims the menu; "": none. */
@@ -115,13 +117,14 @@ static const char *claim_of(const struct serving *serving, char text[24])
 }
 
 /* Reads "VERSION DISHES". False: it is nothing of that form. */
-static bool take_cached(struct serving *serving, const char *text)
+static bool take_cached(struct menu *cached, const char *text)
 {
     char *dishes = NULL;
-    serving->menu.version = strtoll(text, &dishes, 10);
-    if (serving->menu.version < 1 || strncmp(dishes, " [", 2) != 0 || strlen(dishes + 1) > MENU_MAX)
+    const int64_t version = strtoll(text, &dishes, 10);
+    if (version < 1 || strncmp(dishes, " [", 2) != 0 || strlen(dishes + 1) > MENU_MAX)
         return false;
-    snprintf(serving->menu.dishes, sizeof serving->menu.dishes, "%s", dishes + 1);
+    cached->version = version;
+    snprintf(cached->dishes, sizeof cached->dishes, "%s", dishes + 1);
     return true;
 }
 
@@ -143,7 +146,7 @@ static bool look(struct serving *serving, bool *hit)
     if (status != STORE_OK)
         return guard_read_failed(&serving->guard, serving->worker->store, status);
     *hit = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
-    if (*hit && !take_cached(serving, reply->element[0]->str)) {
+    if (*hit && !take_cached(&serving->cached, reply->element[0]->str)) {
         answer_problem(serving->request, PROBLEM_STORE_INVALID, "%s holds no menu: delete it",
                        serving->key);
         return false;
@@ -151,7 +154,7 @@ static bool look(struct serving *serving, bool *hit)
     if (*hit)
         serving->left_ms = reply->element[1]->integer;
     GUARD_RECORD(&serving->guard, "looked", ",\"hit\":%s,\"version\":%" PRId64 ",\"second\":%s",
-                 *hit ? "true" : "false", *hit ? serving->menu.version : 0,
+                 *hit ? "true" : "false", *hit ? serving->cached.version : 0,
                  serving->guard.hold != NULL ? "true" : "false");
     return true;
 }
@@ -199,8 +202,8 @@ static bool query(struct serving *serving)
 {
     frame_count(serving->guard.frame, QUERIES);
     GUARD_RECORD(&serving->guard, "query", "%s", "");
-    enum database_status status =
-        database_read(serving->worker->database, serving->guard.item, &serving->menu);
+    enum database_status status = database_read(serving->worker->database, serving->guard.item,
+                                                &serving->menu, guard_left_ms(&serving->guard));
     frame_take_ms(config.db_ms);
     if (status == DATABASE_OK)
         GUARD_RECORD(&serving->guard, "queried", ",\"version\":%" PRId64, serving->menu.version);
@@ -233,6 +236,13 @@ static bool is_due(const struct serving *serving)
     return serving->left_ms >= 0 && serving->left_ms < config.refresh_ms; /* -1: it never expires */
 }
 
+static void answer_cached(struct serving *serving)
+{
+    frame_count(serving->guard.frame, HITS);
+    serving->menu = serving->cached;
+    answer_menu(serving, "cache");
+}
+
 /* Under the lock: asks the database and fills the cache, unless another reader has just done it. */
 static void rebuild(struct serving *serving)
 {
@@ -240,16 +250,39 @@ static void rebuild(struct serving *serving)
     if ((config.second_look || config.fill == FILL_FENCED) && !look(serving, &hit))
         return;
     if (config.second_look && hit && !is_due(serving)) {
-        frame_count(serving->guard.frame, HITS);
-        answer_menu(serving, "cache");
+        answer_cached(serving);
         return;
     }
     frame_point(serving->guard.frame, "menu", "missed");
-    if (!query(serving))
+    if (!guard_go_on(&serving->guard) || !query(serving))
         return;
     frame_point(serving->guard.frame, "menu", "before_fill");
     fill(serving);
     answer_menu(serving, "database");
+}
+
+/* In --retry-ms, one reader of this instance asks for the lock to refresh a menu. Menus with the
+ * same hash take turns. */
+static bool is_turn(const struct serving *serving)
+{
+    static _Atomic int64_t next_ns[256];
+    _Atomic int64_t *next = &next_ns[text_hash(TEXT_HASH, serving->guard.item) % 256];
+    const int64_t now_ns = mono_ns();
+    int64_t turn_ns = atomic_load(next);
+    return now_ns >= turn_ns && atomic_compare_exchange_strong(
+                                    next, &turn_ns, now_ns + config.common.retry_ms * NS_PER_MS);
+}
+
+/* If a refresh fails, its reader has the cached menu still. */
+static void refresh(struct serving *serving)
+{
+    struct answer *answer = &serving->request->answer;
+    rebuild(serving);
+    if (answer->status == 200)
+        return;
+    log_event(LOG_WARNING, "refresh", "%s is not refreshed: %s", serving->key, answer->text);
+    *answer = (struct answer){0};
+    answer_cached(serving);
 }
 
 static void read_menu(struct serving *serving)
@@ -257,31 +290,31 @@ static void read_menu(struct serving *serving)
     bool hit = false;
     if (!look(serving, &hit))
         return;
-    const bool refreshes = hit && is_due(serving);
-    if (hit && !(refreshes && guard_try(&serving->guard))) {
-        frame_count(serving->guard.frame, HITS);
-        answer_menu(serving, "cache");
-        return;
-    }
-    if (refreshes || guard_enter(&serving->guard))
+    if (!hit && guard_enter(&serving->guard))
         rebuild(serving);
+    else if (hit && is_due(serving) && is_turn(serving) && guard_try(&serving->guard))
+        refresh(serving);
+    else if (hit)
+        answer_cached(serving);
 }
 
 /* ---- Updates --------------------------------------------------------------------------------- */
 
-/* Deleting twice does no harm, so a lost reply is asked for again, for --wait-ms at most. */
+/* Tries for --wait-ms at most. A deletion whose reply was lost must not come late, when another
+ * reader has filled the cache: see guard_end_lost. */
 static bool delete_cached(struct serving *serving, int64_t *sent_ns)
 {
     const redisReply *reply;
     const int64_t until_ns = mono_deadline_ns(config.common.wait_ms);
-    enum store_status status;
     *sent_ns = mono_ns();
     do {
-        status =
+        const enum store_status status =
             store_command(serving->worker->store, 3,
                           (const char *const[]){"DEL", serving->key, serving->claim_key}, &reply);
         if (status == STORE_OK)
             return true;
+        if (status == STORE_LOST)
+            guard_end_lost(&serving->guard, serving->worker->store);
         frame_take_ms(config.common.retry_ms);
     } while (mono_ns() < until_ns);
     answer_problem(serving->request, PROBLEM_OUTCOME_UNKNOWN,
@@ -297,8 +330,8 @@ static void update(struct serving *serving)
     if (config.guard_update && !guard_enter(&serving->guard))
         return;
     frame_point(serving->guard.frame, "menu", "before_write");
-    if (database_write(serving->worker->database, serving->guard.item, &serving->menu) !=
-        DATABASE_OK) {
+    if (database_write(serving->worker->database, serving->guard.item, &serving->menu,
+                       guard_left_ms(&serving->guard)) != DATABASE_OK) {
         answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
                        database_error(serving->worker->database));
         return;
@@ -418,7 +451,8 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
     const struct worker *worker = state;
     struct menu menu;
     const bool has_cache = store_check(worker->store, "menu:{readyz}") == STORE_OK;
-    const bool has_database = database_read(worker->database, "readyz", &menu) != DATABASE_FAILED;
+    const bool has_database = database_read(worker->database, "readyz", &menu,
+                                            config.common.redis_timeout_ms) != DATABASE_FAILED;
     snprintf(why, FRAME_WHY_MAX, "%s",
              !has_cache ? store_error(worker->store) : database_error(worker->database));
     store_rest(worker->store);
@@ -437,9 +471,7 @@ static bool fits(char error[PROCESS_ERROR_MAX])
                  config.refresh_ms, config.cache_ms);
         return false;
     }
-    struct database *database = database_open(config.database, error);
-    database_close(database);
-    return database != NULL;
+    return true;
 }
 
 static void print_invoke(const struct request *request, char *text, size_t size)
