@@ -434,14 +434,13 @@ static void check_answers(struct run *run)
 
 /* ---- Fills with an old token ----------------------------------------------------------------- */
 
-/* What a holder of a token did to the cache; it was done by t_ns at the latest. newest: the number
- * of the one with the newest token so far. */
+/* What a holder of a token did to the cache, at some time from sent_ns to t_ns. */
 struct act {
     uint32_t lock;
     uint32_t request;
+    int64_t sent_ns;
     int64_t t_ns;
     int64_t token;
-    size_t newest;
 };
 
 static int by_act(const void *a, const void *b)
@@ -454,7 +453,7 @@ static int by_act(const void *a, const void *b)
 }
 
 static void add_act(const struct run *run, struct act *acts, size_t *count, uint32_t section,
-                    uint32_t request, int64_t t_ns)
+                    uint32_t request, int64_t sent_ns, int64_t t_ns)
 {
     if (section == NONE || run->sections[section].token == 0 ||
         run->sections[section].lock == NO_NAME || t_ns == NOT_STAMPED || t_ns == INT64_MAX ||
@@ -462,6 +461,7 @@ static void add_act(const struct run *run, struct act *acts, size_t *count, uint
         return;
     acts[(*count)++] = (struct act){.lock = run->sections[section].lock,
                                     .request = request,
+                                    .sent_ns = sent_ns,
                                     .t_ns = t_ns,
                                     .token = run->sections[section].token};
 }
@@ -473,34 +473,35 @@ static struct act *find_acts(const struct run *run, size_t *count)
     *count = 0;
     for (size_t i = 0; i < menu->query_count; i++)
         add_act(run, acts, count, menu->queries[i].section, menu->queries[i].request,
-                menu->queries[i].filled_ns);
+                menu->queries[i].sent_ns, menu->queries[i].filled_ns);
     for (size_t i = 0; i < menu->deletion_count; i++)
         add_act(run, acts, count, menu->deletions[i].section, menu->deletions[i].request,
-                menu->deletions[i].t_ns);
+                menu->deletions[i].sent_ns, menu->deletions[i].t_ns);
     qsort(acts, *count, sizeof *acts, by_act);
-    for (size_t i = 0; i < *count; i++) {
-        const bool goes_on = i > 0 && acts[i].lock == acts[i - 1].lock &&
-                             acts[acts[i - 1].newest].token > acts[i].token;
-        acts[i].newest = goes_on ? acts[i - 1].newest : i;
-    }
     return acts;
 }
 
-/* The act with the newest token of those of the lock that were done before that time; NULL. */
-static const struct act *newest_act(const struct act *acts, size_t count, uint32_t lock,
-                                    int64_t t_ns)
+/* The first act with a newer token than the section's that began after the query and was over
+ * before its fill was sent: the fill is older than it. What was done before the query does no harm:
+ * the database told what was there since. NULL: there is none. */
+static const struct act *act_between(const struct act *acts, size_t count,
+                                     const struct query *query, const struct section *section)
 {
-    const struct act wanted = {.lock = lock, .t_ns = t_ns};
+    const struct act wanted = {.lock = section->lock, .t_ns = query->t_ns};
     size_t from = 0;
     size_t to = count;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (by_act(&acts[middle], &wanted) < 0)
+        if (by_act(&acts[middle], &wanted) <= 0)
             from = middle + 1;
         else
             to = middle;
     }
-    return from > 0 && acts[from - 1].lock == lock ? &acts[acts[from - 1].newest] : NULL;
+    for (size_t i = from;
+         i < count && acts[i].lock == section->lock && acts[i].t_ns < query->sent_ns; i++)
+        if (acts[i].token > section->token && acts[i].sent_ns > query->t_ns)
+            return &acts[i];
+    return NULL;
 }
 
 static void check_fills(struct run *run)
@@ -518,8 +519,8 @@ static void check_fills(struct run *run)
         const struct section *section = &run->sections[query->section];
         if (section->token == 0 || section->lock == NO_NAME || !run_is_timed(run, section))
             continue;
-        const struct act *act = newest_act(acts, count, section->lock, query->sent_ns);
-        if (act == NULL || act->token <= section->token || times++ > 0)
+        const struct act *act = act_between(acts, count, query, section);
+        if (act == NULL || times++ > 0)
             continue;
         first = query;
         newer = act;

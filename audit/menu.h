@@ -62,7 +62,7 @@ struct visit {
     bool updates;
     bool from_cache;
     int64_t version; /* that it answered; NOT_KNOWN */
-    int64_t found;   /* by its last look into the cache: a version, NO_HIT; NOT_KNOWN */
+    int64_t found;   /* in the cache, by its last look that found one; NO_HIT; NOT_KNOWN */
     uint32_t query;  /* its last; NONE */
     uint32_t update; /* NONE */
     bool deleted;    /* that update has its deletion */

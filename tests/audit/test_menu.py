@@ -200,6 +200,70 @@ def filled_at_the_stamp_of_a_newer_one(seed):
     return world.end()
 
 
+def asked_behind_a_newer_deletion(seed):
+    """It stood still before it looked again. An update with a newer token has come meanwhile, and its claim is gone."""
+    world, now = begun(seed, fill="fenced")
+    late = world.ask("lunch", "a", now)
+    world.look(late, now + 5, None)
+    world.enter(late, now + 6, now + 7, 5)
+    update(world, "b", now + 100, 4, token=6)
+    world.look(late, now + 200, None, True)
+    query = world.query(late, now + 201)
+    world.queried(query, now + 220, 4)
+    world.filled(query, now + 230, now + 240)
+    leave(world, late, now + 250, 4)
+    return world.end()
+
+
+def entered_behind_a_newer_fill(seed):
+    """It stood still behind its grant; the section of a newer token is over, and what that one filled in is lost."""
+    world, now = begun(seed, fill="fenced")
+    late = world.ask("lunch", "a", now)
+    world.look(late, now + 5, None)
+    leave(world, rebuild(world, "b", now + 600 * MS, 3, token=6), now + 600 * MS + 50, 3)
+    end = now + 600 * MS + 30 + world.settings["cache_ms"] * MS
+    world.enter(late, now + 6, end, 5)
+    world.look(late, end + 1, None, True)
+    query = world.query(late, end + 2)
+    world.queried(query, end + 20, 3)
+    world.filled(query, end + 30, end + 40)
+    leave(world, late, end + 50, 3)
+    return world.end()
+
+
+def refresh_in_vain(seed):
+    """The database does not answer; the reader has what it found in the cache. Its second look may find a newer one, or none."""
+    world, now = begun(seed, refresh_ms=2)
+    leave(world, rebuild(world, "a", now, 3), now + 50, 3)
+    early = now + 30 + (world.settings["cache_ms"] - 2) * MS
+    request = world.ask("lunch", "b", early)
+    world.look(request, early + 5, 3)
+    world.enter(request, early + 6, early + 7)
+    world.look(request, early + 8, None if seed % 2 else 3, True)
+    if seed % 3:
+        world.query(request, early + 9)
+    leave(world, request, early + 50, 3, "cache")
+    hit(world, "a", early + 60, 3)
+    return world.end()
+
+
+def laid_in_the_run(seed):
+    """There is no menu at first: who reads is told so. The first update makes version 1."""
+    world, now = begun(seed, items={"lunch": 0}, fault="none", expect=None)
+    early = rebuild(world, "a", now, 0, fills=False)
+    for line in [line for line in world.events["a"] if line["event"] == "queried"]:
+        world.remove(line)
+    section = early["section"]
+    section["exit"] = world.about(early, now + 30, "exit", hold=section["hold"])
+    section["release"] = world.about(early, now + 31, "release", hold=section["hold"], status="OK")
+    world.turned_away(early, now + 32, 404, "unknown-menu")
+    update(world, "b", now + 100, 1)
+    leave(world, rebuild(world, "a", now + 200, 1), now + 250, 1)
+    hit(world, "b", now + 300, 1)
+    update(world, "b", now + 400, 2)
+    return world.end()
+
+
 def full_at_the_start(seed):
     """The cache had the list before the run."""
     world, now = begun(seed)
@@ -212,7 +276,8 @@ def full_at_the_start(seed):
 NEAR_MISSES = [menu.clean, asked_at_the_end, updated_at_the_invoke, died_rebuilding, died_after_its_fill, died_deleting,
                died_deleting_late,
                asked_after_a_deletion, asked_while_it_is_deleted, refreshed, gave_up, refused_by_the_fence,
-               asked_for_one_who_cannot_fill, filled_at_the_stamp_of_a_newer_one, full_at_the_start]
+               asked_for_one_who_cannot_fill, filled_at_the_stamp_of_a_newer_one, asked_behind_a_newer_deletion,
+               entered_behind_a_newer_fill, refresh_in_vain, laid_in_the_run, full_at_the_start]
 
 
 @pytest.mark.parametrize("make", NEAR_MISSES, ids=lambda make: make.__name__)

@@ -183,16 +183,39 @@ def older_by_one(world, rand):
 
 # ---- The lock and its tokens ------------------------------------------------------------------------
 @plant("overlap", r"fills with an old token: \d+; first: request .* with token \d+, but request .* had filled or deleted it",
-       updates=0.5, tokens=True)
+       fill="fenced")
 def filled_with_an_old_token(world, rand):
+    return delete_under_it(world, 1, -1)
+
+
+@twin(fill="fenced")
+def deleted_from_its_query_on(world, rand):
+    """It may have been deleted before the database was asked."""
+    return delete_under_it(world, 0, -1)
+
+
+@twin(fill="fenced")
+def deleted_until_its_fill(world, rand):
+    return delete_under_it(world, 1, 0)
+
+
+def delete_under_it(world, behind_query, behind_sending):
+    """An update with the next token deletes the menu while a reader asks for it; from so long behind the reader's query on
+    until so long behind the sending of its fill. It stays unknown."""
     for query in world.queries:
         own = next(s for s in world.sections if s["request"] is query["request"])
-        acts = [(q["request"], q["filled"]) for q in world.queries] + [(d["request"], d["deleted"]) for d in world.deletions]
-        older = [r for r, line in acts if r["item"] == query["request"]["item"] and line["t_ns"] < query["filled"]["sent_ns"]]
-        tokens = [s["granted"]["token"] for s in world.sections if s["request"] in older]
-        if tokens and max(tokens) > 1:
-            own["granted"]["token"] = max(tokens) - 1
-            return True
+        begin, end = query["query"]["t_ns"] + behind_query, query["filled"]["sent_ns"] + behind_sending
+        if end - begin < 1 or begin - own["enter"]["t_ns"] < 4:
+            continue
+        request = world.ask(query["request"]["item"], query["request"]["instance"], begin - 4, "update")
+        section = world.enter(request, begin - 3, begin - 2, own["granted"]["token"] + 1)
+        world.updated(request, begin - 1, 1000)
+        world.deleted(request, begin, end)
+        section["exit"] = world.about(request, end + 1, "exit", hold=section["hold"])
+        section["release"] = world.about(request, end + 2, "release", hold=section["hold"], status="OK")
+        world.turned_away(request, end + 3, 500, "outcome-unknown", "unknown")
+        world.end()
+        return True
     return False
 
 
