@@ -2,6 +2,7 @@
 """Of a menu: clean runs and near misses are never accused."""
 import menu
 import pytest
+import shop
 from judge import SEEDS, audit, judge
 from menu import MS, Menu
 
@@ -288,6 +289,23 @@ def test_never_accused(make):
             assert verdict["agrees"], (seed, verdict["expected"])
             assert verdict["extra"] == verdict["stale"] == 0, (seed, verdict)
             assert verdict["needed"] == verdict["queries"]
+
+
+@pytest.mark.parametrize("reason, event, code, wanted", [
+    ("lock-unavailable", "refused", 503, "deadlock"), ("lock-invalid", "fail", 500, "deadlock"),
+    ("queue-full", "refused", 503, "ok")])
+def test_who_has_the_lock_that_stays(reason, event, code, wanted):
+    """A lost reply may have left it. Others wait in vain, longer than it lives by itself."""
+    def make(seed):
+        world, now = begun(seed, fault="cut_acquiring")
+        world.turned_away(world.ask("lunch", "a", now), now + MS, code, reason, event)
+        for at in (now + 17000 * MS, now + 18000 * MS):
+            world.turned_away(world.ask("lunch", "b", at), at + 20000 * MS)
+        world.redis["after"] = {**world.redis["before"], "locks": shop.side({"lunch": 0}, "hash", 9000)["locks"]}
+        return world.end()
+    with judge({seed: make(seed) for seed in range(4)}) as verdicts:
+        for verdict, folder in verdicts.values():
+            assert verdict["result"] == wanted, (folder, verdict["reasons"])
 
 
 # ---- What the verdict tells -----------------------------------------------------------------------

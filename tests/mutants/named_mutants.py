@@ -1347,9 +1347,17 @@ OF_THE_MENU = [
      "if (by_done(&done[middle], &wanted) <= 0)", *NEAR),
     ("an old list is no fault if it is old by one", CHECK_MENU, "newest->version <= visit.version)", "newest->version <= visit.version + 1)",
      *FOUND),
-    ("a fill at the stamp of a newer one comes behind it", CHECK_MENU, "if (by_act(&acts[middle], &wanted) < 0)",
-     "if (by_act(&acts[middle], &wanted) <= 0)", *NEAR),
-    ("old tokens are not looked at", CHECK_MENU, "act->token <= section->token || times++ > 0)", "act->token > 0 || times++ > 0)", *FOUND),
+    ("a fill at the stamp of a newer one comes behind it", CHECK_MENU, "acts[i].t_ns < query->sent_ns; i++)",
+     "acts[i].t_ns <= query->sent_ns; i++)", *NEAR),
+    ("a deletion at the stamp of a query comes behind it", CHECK_MENU, "acts[i].sent_ns > query->t_ns)", "acts[i].sent_ns >= query->t_ns)",
+     *TWINS),
+    ("what came before a query makes its fill old", CHECK_MENU, "acts[i].sent_ns > query->t_ns)", "acts[i].sent_ns > 0)", *NEAR),
+    ("old tokens are not looked at", CHECK_MENU, "acts[i].token > section->token &&", "acts[i].token > INT64_MAX - 1 &&", *FOUND),
+    ("an old token may not enter late", MENU, "if (is_fenced(run))\n        check_missing_tokens",
+     "if (false && is_fenced(run))\n        check_missing_tokens", *NEAR),
+    ("a lost grant of a small service leaves nothing", "audit/read_history.c", ' || strcmp(text, "lock-unavailable") == 0', "",
+     "audit.menu", "test_who_has_the_lock_that_stays"),
+    ("a second look in vain undoes the first", "audit/read_menu.c", "if (hit || visit_of", "if (true || visit_of", *NEAR),
     ("a list may come from nobody", CHECK_MENU, "sources[from].from_ns <= look->t_ns;", "true;", *FOUND),
     ("only a recorded fill fills", CHECK_MENU, "query->queried_ns != NOT_STAMPED && query->refused_ns == NOT_STAMPED)",
      "query->filled_ns != NOT_STAMPED && query->refused_ns == NOT_STAMPED)", *NEAR),
@@ -1358,4 +1366,28 @@ OF_THE_MENU = [
     ("the client's version is not compared", MENU, "request->client_version !=", "run == NULL && request->client_version !=", *FOUND),
 ]
 
-MUTANTS = OF_BASE + OF_THE_MENU + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+MENU_C = "menu/menu.c"
+OF_MENUD = [
+    ("a deletion may come late", MENU_C, "if (status == STORE_LOST)\n            guard_end_lost", "if (false && status == STORE_LOST)\n            guard_end_lost",
+     "service_menu", "test_a_late_deletion_does_not_come_any_more"),
+    ("a connection that was ended hides one that was not", "base/guard.c", "guard->abandons |= killed", "guard->abandons = killed",
+     "service_menu", "test_a_connection_that_was_not_ended_stays_in_mind"),
+    ("an old token takes the claim", "menu/lua/look.lua", " and claim <= tonumber(ARGV[1])", "", "service_menu",
+     "test_a_late_look_does_not_take_the_menu_from_a_newer_token"),
+    ("a reader asks though its lock has expired", MENU_C, "!guard_go_on(&serving->guard) || ", "", "service_menu",
+     "test_a_reader_whose_lock_has_expired_does_not_ask_the_database"),
+    ("a locked database is waited for", "menu/database.c", "wait_ms < BUSY_MS ? wait_ms : BUSY_MS", "wait_ms < 0 ? wait_ms : BUSY_MS",
+     "service_menu", "test_a_locked_database_keeps_an_update_no_longer_than_its_time"),
+    ("each reader asks for the lock to refresh", MENU_C, "is_turn(serving) && guard_try", "(is_turn(serving) || true) && guard_try",
+     "service_menu", "test_few_readers_ask_for_the_lock_to_refresh"),
+    ("a refresh in vain is told", MENU_C, "if (answer->status == 200)\n        return;", "if (answer->status != 0)\n        return;",
+     "service_menu", "test_a_refresh_that_fails_gives_what_is_cached"),
+    ("the database needs no descriptors", "base/frame.c", "(2 + options->worker_descriptors) *", "2 *", "service_menu",
+     "test_descriptors_for_the_database"),
+    ("a worker that cannot be opened ends in silence", "base/workers.c", "running && workers_await_open(worker);",
+     "running && (workers_await_open(worker) || true);", "service_frame", "test_it_does_not_start_with_a_worker_that_cannot_be_opened"),
+    ("a body may be any bytes", "base/json.c", "else if (!text_is_utf8(body", "else if (false && !text_is_utf8(body", "service_http",
+     "test_a_text_that_is_no_utf8"),
+]
+
+MUTANTS = OF_BASE + OF_THE_MENU + OF_MENUD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

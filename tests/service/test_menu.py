@@ -226,6 +226,17 @@ def test_a_deletion_that_may_come_late(redis, start, post, monkeypatch, tmp_path
     assert read(service).problem == "lock-timeout"
 
 
+def test_a_connection_that_was_not_ended_stays_in_mind(redis, start, post, monkeypatch, tmp_path):
+    """The second lost deletion can be taken back, the first one may come late all the same."""
+    def lose_another():
+        post.keep, post.meanwhile = b"\r\nDEL\r\n", lambda: redis("ACL", "SETUSER", "default", "+client|kill")
+
+    refuse_kills(redis)
+    post.meanwhile = lose_another
+    service = slow_deletion(redis, start, post, monkeypatch, tmp_path, "--ttl-ms", 600000, "--wait-ms", 5000)
+    assert post.deliver() == b"" and service.logged("abandoned") and redis("EXISTS", "lock:{lunch}")
+
+
 def test_a_late_look_does_not_take_the_menu_from_a_newer_token(redis, menud):
     service, newest = menud("--lock", "fair", "--fill", "fenced"), str(2**53 - 1)
     assert update(service, "soup").status == 200
