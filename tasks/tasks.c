@@ -13,7 +13,6 @@
 #include "tasks_scripts.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 static struct config {
@@ -99,130 +98,101 @@ struct step {
     struct store *store;
     struct request *request;
     char laid[32]; /* which list it is */
-    char task[24]; /* of the list; "": none */
+    char task[24]; /* "0": none */
     char token[24];
     const redisReply *reply;
 };
 
-static void step_init(struct step *step, struct store *store, struct request *request)
-{
-    *step = (struct step){.store = store, .request = request, .task = "0", .token = "0"};
-}
+/* A script; and, if it refuses a token as too old, what is recorded and answered. */
+struct call {
+    const struct script *script;
+    bool writes;
+    const char *refused;
+    int problem;
+};
+static const struct call lay = {&lua_lay, true, NULL, 0}, counts = {&lua_count, false, NULL, 0},
+                         look = {&lua_look, false, "pick_refused", PROBLEM_LOCK_LOST},
+                         take = {&lua_take, true, "pick_refused", PROBLEM_LOCK_LOST},
+                         result = {&lua_result, true, "result_refused", PROBLEM_RESULT_REFUSED};
 
-static bool is_fenced(void)
+static void answer_failed(struct step *step, const struct call *call, enum store_status status)
 {
-    return config.result == RESULT_FENCED;
-}
-
-/* Runs a script with the list's keys. */
-#define SCRIPT_ARGS_MAX 5
-#define RUN(step, script, ...)                                                                     \
-    run_script(step, script, (const char *const[SCRIPT_ARGS_MAX]){__VA_ARGS__})
-static enum store_status run_script(struct step *step, const struct script *script,
-                                    const char *const args[SCRIPT_ARGS_MAX])
-{
-    static const char *const kinds[] = {"", ":tokens", ":results", ":list"};
-    enum { KEYS = sizeof kinds / sizeof kinds[0] };
-    char keys[KEYS][ITEM_MAX + 32];
-    const char *argv[1 + KEYS + SCRIPT_ARGS_MAX + 1] = {"4"};
-    for (int i = 0; i < KEYS; i++) {
-        snprintf(keys[i], sizeof keys[i], "tasks:{%.*s}%s", ITEM_MAX, step->request->part,
-                 kinds[i]);
-        argv[1 + i] = keys[i];
-    }
-    for (int i = 0; i < SCRIPT_ARGS_MAX; i++)
-        argv[1 + KEYS + i] = args[i];
-    return store_run(step->store, script, argv, &step->reply);
-}
-
-/* Answers a script that refused, or failed. Returns false. */
-static bool answer_failed(struct step *step, enum store_status status, bool writes)
-{
-    const char *code = store_code(step->store);
-    if (strcmp(code, "NOLIST") == 0)
+    const char *code = store_code(step->store), *newest = store_last_word(step->store);
+    if (strcmp(code, "NOLIST") == 0) {
         answer_problem(step->request, PROBLEM_UNKNOWN_LIST, "there is no list %s",
                        step->request->part);
-    else if (strcmp(code, "LAID") == 0)
+    } else if (strcmp(code, "LAID") == 0) {
         answer_problem(step->request, PROBLEM_LIST_REPLACED, "task %s is of an older list",
                        step->task);
-    else if (writes)
+    } else if (strcmp(code, "STALE") == 0) {
+        count(REFUSED);
+        GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
+                     step->task, step->token, newest);
+        answer_problem(step->request, call->problem, "token %s is older than %s", step->token,
+                       newest);
+    } else if (call->writes) {
         guard_write_failed(&step->guard, step->store, status);
-    else
+    } else {
         guard_read_failed(&step->guard, step->store, status);
-    return false;
+    }
 }
 
-static bool is_stale(const struct step *step, enum store_status status)
+/* Runs a script with the list's keys. False: the request is answered. */
+#define ARGS_MAX 5
+#define CALL(step, call, ...) run_call(step, &(call), (const char *const[ARGS_MAX]){__VA_ARGS__})
+static bool run_call(struct step *step, const struct call *call, const char *const args[ARGS_MAX])
 {
-    return status != STORE_OK && strcmp(store_code(step->store), "STALE") == 0;
-}
-
-/* The token is too old. Returns false. */
-static bool refuse(struct step *step, const char *event, int problem)
-{
-    const char *newest = store_last_word(step->store);
-    count(REFUSED);
-    GUARD_RECORD(&step->guard, event, ",\"task\":%s,\"token\":%s,\"newest\":%s", step->task,
-                 step->token, newest);
-    answer_problem(step->request, problem, "this worker has token %s, and another one has %s",
-                   step->token, newest);
-    return false;
+    static const char *const kinds[] = {"", ":tokens", ":results", ":list"};
+    char keys[4][ITEM_MAX + 32];
+    const char *argv[1 + 4 + ARGS_MAX + 1] = {"4"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(keys[i], sizeof keys[i], "tasks:{%.64s}%s", step->request->part, kinds[i]);
+        argv[1 + i] = keys[i];
+    }
+    for (int i = 0; i < ARGS_MAX; i++)
+        argv[1 + 4 + i] = args[i];
+    const enum store_status status = store_run(step->store, call->script, argv, &step->reply);
+    if (status != STORE_OK)
+        answer_failed(step, call, status);
+    return status == STORE_OK;
 }
 
 /* ---- A worker's step ------------------------------------------------------------------------- */
 
-static void answer_none(struct step *step, long long leased, long long ends_ms)
-{
-    if (leased == 0) {
-        answer_problem(step->request, PROBLEM_ALL_DONE, "no task of %s is left",
-                       step->request->part);
-        return;
-    }
-    answer_problem(step->request, PROBLEM_NO_TASK,
-                   "workers have the %lld that are left; the first lease ends in %lld ms", leased,
-                   ends_ms);
-    step->request->answer.retry_s = (ends_ms + 999) / 1000;
-}
-
 /* Finds the first task that may be picked. False: there is none, and the request is answered. */
-static bool look(struct step *step)
+static bool find_task(struct step *step)
 {
     snprintf(step->token, sizeof step->token, "%" PRIu64, dlock_token(step->guard.hold));
-    const enum store_status status = RUN(step, &lua_look, is_fenced() ? step->token : "");
-    if (is_stale(step, status))
-        return refuse(step, "pick_refused", PROBLEM_LOCK_LOST);
-    if (status != STORE_OK)
-        return answer_failed(step, status, is_fenced());
-    redisReply *const *parts = step->reply->element;
-    char *end;
-    const long long task = strtoll(parts[1]->str, &end, 10);
-    if (*end != '\0' || parts[1]->len >= sizeof step->task) {
-        answer_problem(step->request, PROBLEM_STORE_INVALID,
-                       "tasks:{%s} has a task that is no number: lay the list anew",
-                       step->request->part);
+    if (!CALL(step, look, step->token, settings_word(&config, "result")))
+        return false;
+    redisReply *const *found = step->reply->element;
+    const long long leased = found[2]->integer, ends_ms = found[3]->integer;
+    snprintf(step->laid, sizeof step->laid, "%s", found[0]->str);
+    snprintf(step->task, sizeof step->task, "%s", found[1]->str);
+    GUARD_RECORD(&step->guard, "looked", ",\"task\":%s", step->task);
+    if (strcmp(step->task, "0") != 0)
+        return true;
+    if (leased == 0) {
+        answer_problem(step->request, PROBLEM_ALL_DONE, "no task of %s is left", step->guard.item);
         return false;
     }
-    snprintf(step->laid, sizeof step->laid, "%s", parts[0]->str);
-    snprintf(step->task, sizeof step->task, "%lld", task);
-    GUARD_RECORD(&step->guard, "looked", ",\"task\":%s", step->task);
-    if (task == 0)
-        answer_none(step, parts[2]->integer, parts[3]->integer);
-    return task != 0;
+    answer_problem(step->request, PROBLEM_NO_TASK,
+                   "workers have all %lld that are left; the first lease ends in %lld ms", leased,
+                   ends_ms);
+    step->request->answer.retry_s = (ends_ms + 999) / 1000;
+    return false;
 }
 
-/* Picks the task. False: the request is answered. */
-static bool take(struct step *step)
+/* False: the request is answered. So are those that follow. */
+static bool pick(struct step *step)
 {
     const int64_t lease_ms = config.lease ? config.lease_ms : 0;
     char lease[24];
     snprintf(lease, sizeof lease, "%" PRId64, lease_ms);
     const int64_t sent_ns = mono_ns();
-    const enum store_status status = RUN(step, &lua_take, step->task, step->laid, step->token,
-                                         lease, settings_word(&config, "result"));
-    if (is_stale(step, status))
-        return refuse(step, "pick_refused", PROBLEM_LOCK_LOST);
-    if (status != STORE_OK)
-        return answer_failed(step, status, true);
+    if (!CALL(step, take, step->task, step->laid, step->token, lease,
+              settings_word(&config, "result")))
+        return false;
     count(PICKED);
     if (step->reply->integer == 1)
         count(TAKEN_OVER);
@@ -241,17 +211,13 @@ static void work(struct step *step)
     GUARD_RECORD(&step->guard, "worked", ",\"task\":%s", step->task);
 }
 
-/* False: the request is answered. */
 static bool write_result(struct step *step)
 {
     GUARD_RECORD(&step->guard, "sending", ",\"task\":%s,\"token\":%s", step->task, step->token);
     const int64_t sent_ns = mono_ns();
-    const enum store_status status = RUN(step, &lua_result, step->task, step->laid, step->token,
-                                         step->request->id, settings_word(&config, "result"));
-    if (is_stale(step, status))
-        return refuse(step, "result_refused", PROBLEM_RESULT_REFUSED);
-    if (status != STORE_OK)
-        return answer_failed(step, status, true);
+    if (!CALL(step, result, step->task, step->laid, step->token, step->request->id,
+              settings_word(&config, "result")))
+        return false;
     count(RESULTS);
     GUARD_RECORD(&step->guard, "result", ",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64,
                  step->task, step->token, sent_ns);
@@ -260,72 +226,40 @@ static bool write_result(struct step *step)
 
 static void take_step(struct step *step)
 {
-    struct frame *frame = step->guard.frame;
-    if (!guard_enter(&step->guard) || !look(step))
+    if (!guard_enter(&step->guard) || !find_task(step))
         return;
-    frame_point(frame, "tasks", "looked");
-    if (!take(step))
+    frame_point(step->guard.frame, "tasks", "looked");
+    if (!pick(step))
         return;
     guard_leave(&step->guard);
     store_rest(step->store); /* others may use the connection meanwhile */
-    frame_point(frame, "tasks", "picked");
+    frame_point(step->guard.frame, "tasks", "picked");
     work(step);
-    frame_point(frame, "tasks", "worked");
+    frame_point(step->guard.frame, "tasks", "worked");
     if (!write_result(step))
         return;
     GUARD_RECORD(&step->guard, "answered", ",\"code\":200,\"task\":%s", step->task);
     answer_json(step->request, 200,
-                "{\"list\":\"%s\",\"task\":%s,\"token\":%s,\"instance\":\"%s\"}",
-                step->guard.item, step->task, step->token, config.common.instance);
-}
-
-static bool serve(struct service *of, void *state, struct request *request,
-                  void (*run)(struct step *step))
-{
-    struct step step;
-    step_init(&step, state, request);
-    if (!guard_begin(&step.guard, &of->frame, request, request->part))
-        return true;
-    run(&step);
-    guard_end(&step.guard);
-    store_rest(step.store);
-    return true;
-}
-
-static bool work_step(struct service *of, void *state, struct request *request)
-{
-    return serve(of, state, request, take_step);
+                "{\"list\":\"%s\",\"task\":%s,\"token\":%s,\"instance\":\"%s\"}", step->guard.item,
+                step->task, step->token, config.common.instance);
 }
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-/* False: the request is answered. */
-static bool answer_list(struct step *step)
+static void show_list(struct step *step)
 {
-    const enum store_status status = RUN(step, &lua_count, NULL);
-    if (status != STORE_OK)
-        return answer_failed(step, status, false);
-    redisReply *const *counts = step->reply->element;
+    if (!CALL(step, counts, NULL))
+        return;
+    redisReply *const *of = step->reply->element;
+    GUARD_RECORD(&step->guard, "answered", ",\"code\":200");
     answer_json(step->request, 200,
                 "{\"list\":\"%s\",\"tasks\":%lld,\"open\":%lld,\"leased\":%lld,\"done\":%lld,"
                 "\"instance\":\"%s\"}",
-                step->request->part, counts[0]->integer, counts[1]->integer, counts[2]->integer,
-                counts[3]->integer, config.common.instance);
-    return true;
+                step->guard.item, of[0]->integer, of[1]->integer, of[2]->integer, of[3]->integer,
+                config.common.instance);
 }
 
-static void show_list(struct step *step)
-{
-    if (answer_list(step))
-        GUARD_RECORD(&step->guard, "answered", ",\"code\":200");
-}
-
-static bool work_look(struct service *of, void *state, struct request *request)
-{
-    return serve(of, state, request, show_list);
-}
-
-/* Reads {"tasks":N}. One script lays them, so that nobody sees a part of the list: hence the limit.
+/* Reads {"tasks":N}. One script lays them, and Redis does nothing else meanwhile: hence the limit.
  * False: the request is answered. */
 #define TASKS_MAX 100000
 static bool take_count(struct request *request, char tasks[24])
@@ -347,29 +281,49 @@ static bool take_count(struct request *request, char tasks[24])
     return request->answer.status == 0;
 }
 
-/* An operator's, so the history does not have it. */
+/* An operator's, so the history does not have it: the guard only ends a command whose reply is
+ * lost. */
 static bool work_lay(struct service *of, void *state, struct request *request)
 {
     char tasks[24];
-    struct step step;
-    step_init(&step, state, request);
-    step.guard = (struct guard){.frame = &of->frame, .request = request}; /* for a lost reply */
-    if (!take_count(request, tasks))
-        return true;
-    const enum store_status status = RUN(&step, &lua_lay, tasks);
-    if (status == STORE_OK)
-        answer_list(&step);
-    else
-        answer_failed(&step, status, true);
+    struct step step = {
+        .guard = {.frame = &of->frame, .request = request}, .store = state, .request = request};
+    if (take_count(request, tasks) && CALL(&step, lay, tasks))
+        answer_json(request, 200, "{\"list\":\"%s\",\"tasks\":%s,\"instance\":\"%s\"}",
+                    request->part, tasks, config.common.instance);
     store_rest(step.store);
     return true;
+}
+
+/* ---- Routes ---------------------------------------------------------------------------------- */
+
+static bool serve(struct service *of, void *state, struct request *request,
+                  void (*run)(struct step *step))
+{
+    struct step step = {.store = state, .request = request, .task = "0"};
+    if (!guard_begin(&step.guard, &of->frame, request, request->part))
+        return true;
+    run(&step);
+    guard_end(&step.guard);
+    store_rest(step.store);
+    return true;
+}
+
+static bool work_step(struct service *of, void *state, struct request *request)
+{
+    return serve(of, state, request, take_step);
+}
+
+static bool work_show(struct service *of, void *state, struct request *request)
+{
+    return serve(of, state, request, show_list);
 }
 
 static const struct route route_rows[] = {
     {LISTENER_PUBLIC, METHOD_POST, "/lists/{name}/work", NULL, false, RUN_WORKERS, frame_take_name,
      NULL, work_step, NULL},
     {LISTENER_PUBLIC, METHOD_GET, "/lists/{name}", NULL, false, RUN_WORKERS, frame_take_name, NULL,
-     work_look, NULL},
+     work_show, NULL},
     {LISTENER_ADMIN, METHOD_PUT, "/lists/{name}", NULL, true, RUN_ASIDE, frame_take_name, NULL,
      work_lay, "workers work here; operators have an address of their own"},
     FRAME_ROUTES,
@@ -412,7 +366,7 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 
 static bool fits(char error[PROCESS_ERROR_MAX])
 {
-    if (!is_fenced() || config.common.lock->tokens)
+    if (config.result == RESULT_PLAIN || config.common.lock->tokens)
         return true;
     snprintf(error, PROCESS_ERROR_MAX,
              "--result fenced needs a rung that gives tokens, as --lock fair does; --lock %s gives "
@@ -428,9 +382,8 @@ static void print_invoke(const struct request *request, char *text, size_t size)
 
 static void print_begin(char *text, size_t size)
 {
-    snprintf(text, size,
-             ",\"task_ms\":%" PRId64 ",\"lease_ms\":%" PRId64 ",\"result\":\"%s\"", config.task_ms,
-             config.lease ? config.lease_ms : 0, settings_word(&config, "result"));
+    snprintf(text, size, ",\"task_ms\":%" PRId64 ",\"lease_ms\":%" PRId64 ",\"result\":\"%s\"",
+             config.task_ms, config.lease ? config.lease_ms : 0, settings_word(&config, "result"));
 }
 
 int main(int argc, char **argv)

@@ -3,7 +3,7 @@
 -- include parts/list.lua
 local tasks = redis.call('HGET', KEYS[4], 'tasks')
 if not tasks then
-    return redis.error_reply('NOLIST')
+    return redis.error_reply('NOLIST at all')
 end
 local open = redis.call('ZCOUNT', KEYS[1], '-inf', now)
-return {tonumber(tasks), open, redis.call('ZCARD', KEYS[1]) - open, redis.call('HLEN', KEYS[3])}
+return {tonumber(tasks) or 0, open, redis.call('ZCARD', KEYS[1]) - open, redis.call('HLEN', KEYS[3])}

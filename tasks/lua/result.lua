@@ -3,7 +3,7 @@
 -- Returns 1; or the errors LAID: the list was laid anew; STALE and the token of the latest pick.
 -- include parts/list.lua
 if redis.call('HGET', KEYS[4], 'laid') ~= ARGV[2] then
-    return redis.error_reply('LAID')
+    return redis.error_reply('LAID anew')
 end
 if ARGV[5] == 'fenced' then
     local latest = redis.call('HGET', KEYS[2], ARGV[1])

@@ -6,7 +6,7 @@
 -- include parts/list.lua
 local laid, newest = unpack(redis.call('HMGET', KEYS[4], 'laid', 'token'))
 if laid ~= ARGV[2] then
-    return redis.error_reply('LAID')
+    return redis.error_reply('LAID anew')
 end
 if ARGV[5] == 'fenced' and newest ~= ARGV[3] then
     return redis.error_reply('STALE ' .. (newest or '0'))
