@@ -51,6 +51,10 @@ def taken_over(service, request):
     return answers[-1]
 
 
+def sha1(name):
+    return lua_scripts.sha1(LUA / f"{name}.lua").encode()
+
+
 # ---- One list, and what is no list ----
 
 
@@ -271,20 +275,23 @@ def test_a_pick_that_is_frozen_beyond_the_time_to_live_of_its_lock(redis, tasksd
     assert state(other) == (0, 0, 1) and work(other).problem == "all-done"
 
 
-def test_a_late_look_is_refused_too(redis, tasksd):
-    """Whoever lost the lock before it looked would find another task, which the next holder may have found, too."""
+def test_a_late_look_is_refused_too(redis, proxy, tasksd):
+    """Whoever looks when the lock is lost would find the task that the next holder is about to pick."""
     flags = (*FENCED, "--ttl-ms", 1000, *LONG)
-    service, other = tasksd(*flags), tasksd(*flags, name="b")
+    service, other = tasksd(*flags, "--redis-timeout-ms", 30000, of=proxy.url), tasksd(*flags, name="b")
     lay(service, 3)
-    late = park(service, "fair.acquired", work, service, "late")
+    assert work(service).json["task"] == 1  # Redis knows the scripts from now on
+    proxy.hold = sha1("look")
+    late = service.in_background(work, service, "late")
+    wait_until(lambda: proxy.held == 1, "its look is under way")
     frozen(service, redis)
-    assert work(other).status == 200
     second = park(other, "tasks.looked", work, other)
+    proxy.hold = None
     service.signal(signal.SIGCONT)
-    arm(service, "fair.acquired", "off")
-    assert late.result().problem in ("lock-lost", "lock-timeout")
+    assert late.result().problem == "lock-lost" and "is older than" in late.result().json["detail"]
     arm(other, "tasks.looked", "off")
-    assert second.result().json["task"] == 2 and service.metric("tasks_picked_total") == 0
+    assert second.result().json["task"] == 2
+    assert [service.metric(f"tasks_{what}_total") for what in ("picked", "refused")] == [1, 1]
     assert state(other) == (1, 0, 2)
 
 
@@ -310,10 +317,6 @@ def post(redis):
     between = LatePost(redis)
     yield between
     between.end()
-
-
-def sha1(name):
-    return lua_scripts.sha1(LUA / f"{name}.lua").encode()
 
 
 @pytest.mark.parametrize("flags", [("--lock", "watchdog"), FENCED], ids=["plain", "fenced"])
