@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers do the tasks of a list, while instances and Redis are killed, and steps are delayed beyond their lease. Each task's
+"""Workers do the tasks of lists, while instances and Redis are killed, and steps are delayed beyond their lease. Each task's
 result is accepted once, and none is lost.
 
     TASKSD=build/dev/tasks/tasksd tests/service/tasks_kills.py --seed 1 --tasks 10000
@@ -23,7 +23,7 @@ sys.path[:0] = [str(HERE), *(str(HERE.parent.parent / folder) for folder in ("fl
 from killed_shop import LOST, SAFE, KilledShop  # noqa: E402
 from world import Inventoryd, Redis, read_history, wait_until  # noqa: E402
 
-LIST = "jobs"
+LIST_TASKS = 120  # of each list. A short one soon has only tasks that were picked before: so they are taken over
 POINTS = ("tasks.looked", "tasks.picked", "tasks.worked")
 WORKERS = 12
 LEASE_MS = 400  # shorter than a delay
@@ -62,36 +62,37 @@ class Killed(KilledShop):
 
 
 class Worker(threading.Thread):
-    """Takes one step after the other, until no task is left."""
+    """Takes one step after the other, until no task of any list is left."""
 
-    def __init__(self, service, number, seed):
+    def __init__(self, service, lists, number, seed):
         super().__init__(daemon=True)
-        self.service, self.number = service, number
+        self.service, self.lists, self.number = service, lists, number
         self.chance = random.Random(f"{seed} worker {number}")
-        self.accepted, self.unknown = [], set()  # (task, request); requests
+        self.accepted, self.unknown = [], set()  # ((list, task), request); requests
         self.steps, self.done, self.seen, self.error = 0, 0, collections.Counter(), None
         self.start()
 
     def run(self):
         try:
-            while self.step() != "all-done":
-                pass
+            for name in self.lists:
+                while self.step(name) != "all-done":
+                    pass
         except BaseException as error:  # told by judge()
             self.error = error
 
-    def step(self):
+    def step(self, name):
         """How it ended."""
         self.steps += 1
         request = f"w{self.number}-{self.steps}"
         try:
-            reply = self.service.any(self.chance).ask("POST", f"/lists/{LIST}/work", headers={"X-Request-Id": request})
+            reply = self.service.any(self.chance).ask("POST", f"/lists/{name}/work", headers={"X-Request-Id": request})
         except ConnectionRefusedError:
             return self.pause("refused")
         except LOST:
             self.unknown.add(request)
             return self.pause("lost")
         if reply.status == 200:
-            self.accepted.append((reply.json["task"], request))
+            self.accepted.append(((name, reply.json["task"]), request))
             self.done += 1
             self.seen["accepted"] += 1
             return "accepted"
@@ -107,15 +108,15 @@ class Worker(threading.Thread):
         return why
 
 
-def judge(workers, results, members, tasks, recorded):
-    """results: task -> request, as Redis has them; members: tasks without a result; recorded: task -> results in histories."""
+def judge(workers, results, members, wanted, recorded):
+    """results: task -> request, as Redis has them; members: tasks without a result; wanted: all that were laid; recorded: how
+    many results of each task the histories have."""
     faults = [f"a worker: {worker.error!r}" for worker in workers if worker.error]
     accepted, unknown = collections.defaultdict(list), set()
     for worker in workers:
         unknown |= worker.unknown
         for task, request in worker.accepted:
             accepted[task].append(request)
-    wanted = set(range(1, tasks + 1))
     twice = {task: requests for task, requests in accepted.items() if len(requests) > 1}
     if twice:
         faults.append(f"accepted twice: {twice}")
@@ -138,8 +139,19 @@ def judge(workers, results, members, tasks, recorded):
 
 
 def recorded_results(folder):
-    return collections.Counter(event["task"] for name in "ab" for event in read_history(os.path.join(folder, f"history-{name}.jsonl"))
+    return collections.Counter((event["item"], event["task"]) for name in "ab"
+                               for event in read_history(os.path.join(folder, f"history-{name}.jsonl"))
                                if event["event"] == "result")
+
+
+def stored(redis, lists):
+    """Which request made each task's result; and the tasks that have none and are still in their list."""
+    results, members = {}, set()
+    for name in lists:
+        pairs = redis("HGETALL", "tasks:{%s}:results" % name)
+        results.update({(name, int(task)): request for task, request in zip(pairs[::2], pairs[1::2])})
+        members |= {(name, int(task)) for task in redis("ZRANGE", "tasks:{%s}" % name, 0, -1)}
+    return results, members
 
 
 def run(folder, setting, tasks, seed, every=100, kill_redis=True):
@@ -153,8 +165,10 @@ def run(folder, setting, tasks, seed, every=100, kill_redis=True):
     try:
         service = Killed(folder, redis, (*flags, "--enable-failpoints", "--task-ms", 2, "--ttl-ms", 800, "--retry-ms", 2,
                                          "--redis-timeout-ms", 500), POINTS)
-        assert service.instances["a"].admin("PUT", f"/lists/{LIST}", '{"tasks":%d}' % tasks).status == 200
-        workers = [Worker(service, number, seed) for number in range(WORKERS)]
+        lists = {f"jobs-{number}": min(LIST_TASKS, tasks - first) for number, first in enumerate(range(0, tasks, LIST_TASKS))}
+        for name, count in lists.items():
+            assert service.instances["a"].admin("PUT", f"/lists/{name}", '{"tasks":%d}' % count).status == 200
+        workers = [Worker(service, lists, number, seed) for number in range(WORKERS)]
         next_harm = every
         while any(worker.is_alive() for worker in workers):
             wait_until(lambda: sum(worker.done for worker in workers) >= next_harm or service.has_dead()
@@ -166,13 +180,11 @@ def run(folder, setting, tasks, seed, every=100, kill_redis=True):
         counts["died at a point"] += service.restart_dead()
         for worker in workers:
             counts.update(worker.seen)
-        ids = redis("HGETALL", "tasks:{%s}:results" % LIST)
-        results = {int(task): request for task, request in zip(ids[::2], ids[1::2])}
-        members = {int(task) for task in redis("ZRANGE", "tasks:{%s}" % LIST, 0, -1)}
         for instance in service.instances.values():
             counts["taken over"] += int(instance.metric("tasks_taken_over_total"))  # since its last start
             instance.end()
-        return judge(workers, results, members, tasks, recorded_results(folder)), dict(counts)
+        wanted = {(name, task) for name, count in lists.items() for task in range(1, count + 1)}
+        return judge(workers, *stored(redis, lists), wanted, recorded_results(folder)), dict(counts)
     finally:
         for instance in service.instances.values() if service else ():
             instance.kill()

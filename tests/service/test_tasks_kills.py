@@ -42,10 +42,10 @@ BOTH = {1: "a", 2: "b"}
     ([worker(ONE, TWO)], {**BOTH, 3: "c"}, (), "no such tasks: [3]"),
     ([worker(ONE, TWO)], {1: "a"}, (2,), "not done: [2]")])
 def test_what_it_judges(workers, results, members, fault):
-    faults = tasks_kills.judge(workers, results, set(members), 2, collections.Counter(list(results)))
+    faults = tasks_kills.judge(workers, results, set(members), {1, 2}, collections.Counter(list(results)))
     assert not faults if fault is None else fault in faults[0], faults
 
 
 def test_it_judges_histories():
-    faults = tasks_kills.judge([worker(ONE, TWO)], BOTH, set(), 2, collections.Counter([1, 1, 2]))
+    faults = tasks_kills.judge([worker(ONE, TWO)], BOTH, set(), {1, 2}, collections.Counter([1, 1, 2]))
     assert faults == ["recorded twice: [1]"]
