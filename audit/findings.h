@@ -19,6 +19,8 @@
 #define RESULTS(X)                                                                                 \
     X(OVERSOLD, "oversold")                                                                        \
     X(STALE, "stale")                                                                              \
+    X(REPEATED, "repeated")                                                                        \
+    X(LOST_TASK, "lost_task")                                                                      \
     X(STAMPEDE, "stampede")                                                                        \
     X(OVERLAP, "overlap")                                                                          \
     X(OVERTAKEN, "overtaken")                                                                      \

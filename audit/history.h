@@ -12,7 +12,14 @@
 #define HISTORY_FORMAT 2 /* the format that is read; it increases when a name in it changes */
 
 /* Whose histories may have an event, or whose samples must have a column. */
-enum service { SERVICE_EVERY, SERVICE_SHOP, SERVICE_MENU, SERVICE_NONE };
+enum service {
+    SERVICE_NONE = 0,
+    SERVICE_SHOP = 1,
+    SERVICE_MENU = 2,
+    SERVICE_TASKS = 4,
+    SERVICE_EVERY = SERVICE_SHOP | SERVICE_MENU | SERVICE_TASKS,
+    SERVICE_OTHERS = SERVICE_EVERY & ~SERVICE_SHOP, /* all but the shop */
+};
 
 /* X(name, what it is about, whose). The stages of a hold are listed in the order of enum stage. */
 #define EVENTS(X)                                                                                  \
@@ -40,14 +47,20 @@ enum service { SERVICE_EVERY, SERVICE_SHOP, SERVICE_MENU, SERVICE_NONE };
     X(write, HOLD, SHOP)                                                                           \
     X(exit, HOLD, EVERY)                                                                           \
     X(release, HOLD, EVERY)                                                                        \
-    X(looked, OWN, MENU)                                                                           \
+    X(looked, OWN, OTHERS)                                                                         \
     X(query, OWN, MENU)                                                                            \
     X(queried, OWN, MENU)                                                                          \
     X(filled, OWN, MENU)                                                                           \
     X(fill_refused, OWN, MENU)                                                                     \
     X(updated, OWN, MENU)                                                                          \
     X(deleted, OWN, MENU)                                                                          \
-    X(answered, OWN, MENU)                                                                         \
+    X(answered, OWN, OTHERS)                                                                       \
+    X(picked, OWN, TASKS)                                                                          \
+    X(pick_refused, OWN, TASKS)                                                                    \
+    X(worked, OWN, TASKS)                                                                          \
+    X(sending, OWN, TASKS)                                                                         \
+    X(result, OWN, TASKS)                                                                          \
+    X(result_refused, OWN, TASKS)                                                                  \
     X(lost, KEEPER, EVERY)                                                                         \
     X(renew, KEEPER, EVERY)
 

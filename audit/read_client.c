@@ -29,6 +29,7 @@
     X(unit, SHOP)                                                                                  \
     X(left, SHOP)                                                                                  \
     X(version, MENU)                                                                               \
+    X(task, TASKS)                                                                                 \
     X(URL, NONE)                                                                                   \
     X(key, NONE)                                                                                   \
     X(replayed, NONE)                                                                              \
@@ -66,7 +67,7 @@ static const char *client_field(const struct table *table, enum column column)
 
 static bool is_needed(const struct run *run, enum column column)
 {
-    return columns[column].whose == SERVICE_EVERY || columns[column].whose == run->rules->kind;
+    return (columns[column].whose & run->rules->kind) != 0;
 }
 
 static bool read_head(struct source *source, struct table *table)
@@ -142,7 +143,9 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     request->client_code = (int16_t)code;
     request->transport_error = is_transport_error(code);
     request->called_failed = strcmp(client_field(table, COLUMN_success), "false") == 0;
-    const enum column number = run->rules->kind == SERVICE_MENU ? COLUMN_version : COLUMN_unit;
+    const enum column number = run->rules->kind == SERVICE_MENU    ? COLUMN_version
+                               : run->rules->kind == SERVICE_TASKS ? COLUMN_task
+                                                                   : COLUMN_unit;
     if (!text_int(client_field(table, number), &request->client_unit))
         request->client_unit = NOT_KNOWN;
     if (!text_int(client_field(table, COLUMN_left), &request->client_left))

@@ -282,8 +282,7 @@ static bool find_event(const struct run *run, struct record *record)
     if (!json_text(record->json, "event", JSON_REQUIRED, &name, record->error))
         return false;
     for (size_t i = 0; i < EVENT_COUNT; i++) {
-        if (strcmp(name, events[i].name) == 0 &&
-            (events[i].service == SERVICE_EVERY || events[i].service == run->rules->kind)) {
+        if (strcmp(name, events[i].name) == 0 && (events[i].service & run->rules->kind) != 0) {
             record->event = (enum event)i;
             return true;
         }

@@ -3,11 +3,12 @@
 
 #include "menu.h"
 #include "shop.h"
+#include "tasks.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct rules *const all[] = {&shop_rules, &menu_rules};
+static const struct rules *const all[] = {&shop_rules, &menu_rules, &tasks_rules};
 
 const struct rules *rules_find(const char *service)
 {

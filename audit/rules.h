@@ -77,6 +77,11 @@ struct rules {
     const char *did, *did_nothing;
     void (*add_steps)(const struct run *run, const struct section *section, int who,
                       const char *actor, struct story *story);
+    /* What two sections did that were inside at the same time, as a sentence; NULL: the shop's. */
+    const char *(*together)(const struct run *run, const struct section *first,
+                            const struct section *second, char text[SVG_LABEL_MAX]);
+    const char
+        *unknown; /* what a request does not know whose outcome is unknown; NULL: the shop's */
     /* Adds an answered request of a small run that never had a lock; NULL: all need one. */
     void (*add_answer)(const struct run *run, size_t request, const char *id, struct story *story);
     void (*print_head)(void);

@@ -4,6 +4,7 @@
 #include "memory.h"
 #include "menu.h"
 #include "rules.h"
+#include "tasks.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -46,6 +47,8 @@ void run_free(struct run *run)
     free(run->by_lock);
     if (run->menu != NULL)
         menu_free(run->menu);
+    if (run->tasks != NULL)
+        tasks_free(run->tasks);
     names_free(&run->item_names);
     names_free(&run->request_ids);
     names_free(&run->keys);

@@ -182,6 +182,7 @@ struct request {
     union {
         int64_t client_unit;    /* NOT_KNOWN if the answer has none */
         int64_t client_version; /* of the menu */
+        int64_t client_task;    /* of tasks */
     };
     int64_t client_left;
     int64_t asked_quantity;   /* from the URL; NOT_KNOWN */
@@ -306,7 +307,7 @@ struct section {
     enum stage stage : 8; /* the last one recorded */
     bool shared : 1;      /* under the read lock: other readers may be inside */
     bool sold : 1;
-    bool filled : 1;            /* of the menu: it filled the cache */
+    bool filled : 1;            /* of the menu: it filled the cache; of tasks: it picked one */
     bool quantity_denied : 1;   /* its request asked for another quantity */
     bool left_denied : 1;       /* its client's answer states another `left` */
     bool kept : 1;              /* its release failed, or its outcome is unknown */
@@ -513,7 +514,8 @@ struct run {
 
     size_t unknown_steps; /* the work that unknown.c has done for the run */
 
-    struct menu *menu; /* what a menu's records tell; NULL */
+    struct menu *menu;   /* what a menu's records tell; NULL */
+    struct tasks *tasks; /* what the records of tasks tell; NULL */
     struct counts counts;
     struct collision twice;               /* the sales of the first unit sold twice */
     const struct section *beyond;         /* the first sale of a unit <= 0 */

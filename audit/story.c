@@ -155,6 +155,8 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
                          false, name));
     else if (run->rules->kind == SERVICE_MENU)
         story_add(story, "Nothing kept them apart.");
+    else if (run->rules->together != NULL)
+        story_add(story, "%s", run->rules->together(run, scene->first, scene->second, name));
     else if (scene->first->sold && scene->second->sold)
         story_add(story, "Units %lld and %lld are different ones%s.", (long long)scene->first->unit,
                   (long long)scene->second->unit,
@@ -225,6 +227,8 @@ static const char *const titles[RESULT_COUNT] = {
     [RESULT_INCONCLUSIVE] = "Why nothing can be concluded",
     [RESULT_OVERSOLD] = "What went wrong",
     [RESULT_STALE] = "What went wrong",
+    [RESULT_REPEATED] = "What went wrong",
+    [RESULT_LOST_TASK] = "What went wrong",
     [RESULT_STAMPEDE] = "What went wrong",
     [RESULT_OVERLAP] = "What went wrong",
     [RESULT_OVERTAKEN] = "What went wrong",
@@ -343,8 +347,8 @@ static void add_steps(const struct run *run, const struct section *section, int 
         story_step(story, request->outcome_ns, who, STAGE_NONE, "%s answers %d", actor,
                    request->code);
     else if (request->outcome == OUTCOME_UNKNOWN)
-        story_step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it sold",
-                   actor);
+        story_step(story, request->outcome_ns, who, STAGE_NONE, "%s cannot know whether it %s",
+                   actor, run->rules->unknown != NULL ? run->rules->unknown : "sold");
 }
 
 /* Whether the process was killed inside a section; then the section's steps say so. */
