@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checks of a menu. A query covers its list from its own time until the cache has lost what
+ * The checks of a menu. A query covers its menu from its own time until the cache has lost what
  * it filled in. So it covers until the time to live is over, counted from before the fill was
  * sent. If it filled in nothing, it covers until its section or request ended, its process died,
- * or the fence refused it. Another query meanwhile is not needed, with two exceptions. The list
+ * or the fence refused it. Another query meanwhile is not needed, with two exceptions. The menu
  * was deleted: a deletion explains one query. And with early refresh one query at a time may
  * come before the end.
  */
@@ -111,7 +111,7 @@ static void find_ends(struct run *run)
 
 /* ---- STAMPEDE -------------------------------------------------------------------------------- */
 
-/* Until when the question is open: nobody else can find its answer in the cache before. */
+/* Until when the query is open: nobody else can find its answer in the cache before. */
 static int64_t open_until_ns(const struct query *query)
 {
     return query->filled_ns != NOT_STAMPED ? query->filled_ns : query->ends_ns;
@@ -175,7 +175,7 @@ struct cover {
     int64_t from_ns;
 };
 
-/* Whether a reader may fill the cache anew, before its list is lost. PTTL counts whole
+/* Whether a reader may fill the cache anew, before its menu is lost. PTTL counts whole
  * milliseconds, so it may come up to one early. */
 static bool is_refresh(const struct menu *menu, const struct query *filled, int64_t now_ns)
 {
@@ -197,7 +197,7 @@ static struct cover covers_find(const struct menu *menu, const struct covers *co
     return found;
 }
 
-/* Whether the list was deleted, or may have been, since the cover. That uses up the deletion; of
+/* Whether the menu was deleted, or may have been, since the cover. That uses up the deletion; of
  * several, the one that can explain the fewest others. */
 static bool was_deleted(struct menu *menu, struct covers *covers, int64_t from_ns, int64_t now_ns)
 {
@@ -229,9 +229,9 @@ static void tell_stampede(struct run *run, const struct query *query, const stru
         snprintf(until, sizeof until, "and filled the cache with it until %.3f ms at least",
                  run_ms(run, cover->ends_ns));
     else
-        snprintf(until, sizeof until, "and still had the question open");
+        snprintf(until, sizeof until, "and its query was still open");
     findings_add(&run->findings, RESULT_STAMPEDE,
-                 "questions to the database that were not needed: %lld of %lld; first: request "
+                 "queries of the database that were not needed: %lld of %lld; first: request "
                  "%.60s on %.40s asked for %.80s at %.3f ms, but request %.60s on %.40s had asked "
                  "at %.3f ms, %s",
                  (long long)run->menu->extra, (long long)run->menu->query_count,
@@ -326,7 +326,7 @@ static bool is_denied(const struct run *run, size_t number)
              request->client_item != request->item));
 }
 
-/* An update that was told done. newest: the number of the one with the newest version so far. */
+/* An update that was answered. newest: the number of the one with the newest version so far. */
 struct done {
     uint32_t item;
     uint32_t request;
@@ -371,7 +371,7 @@ static struct done *find_done(struct run *run, size_t *count)
     return done;
 }
 
-/* The newest of the item's updates that were told done before that time; NULL: none. */
+/* The newest of the item's updates that were answered before that time; NULL: none. */
 static const struct done *newest_before(const struct done *done, size_t count, uint32_t item,
                                         int64_t t_ns)
 {
@@ -394,7 +394,7 @@ static void tell_stale(struct run *run, const struct request *request, const str
     const struct visit visit = menu_visit(run, number);
     findings_add(
         &run->findings, RESULT_STALE,
-        "answers with an old list: %lld; first: request %.60s on %.40s came at %.3f ms and "
+        "answers with an old menu: %lld; first: request %.60s on %.40s came at %.3f ms and "
         "got version %lld of %.80s from the %s. Request %.60s had updated it to version "
         "%lld before, and was told so at %.3f ms",
         (long long)run->menu->stale, run_request_id(run, number),
@@ -596,7 +596,7 @@ static bool has_source(const struct source_of *sources, size_t count, const stru
            sources[from].version == look->version && sources[from].from_ns <= look->t_ns;
 }
 
-/* A list in the cache was filled in by somebody, before it was found there. */
+/* A menu in the cache was filled in by somebody, before it was found there. */
 static void check_looks(struct run *run)
 {
     const struct menu *menu = run->menu;
@@ -613,7 +613,7 @@ static void check_looks(struct run *run)
     free(sources);
     if (first != NULL)
         findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "lists in the cache that nobody filled in: %lld; first: request %.60s found "
+                     "menus in the cache that nobody filled in: %lld; first: request %.60s found "
                      "version %lld of %.80s at %.3f ms; a filled must be recorded for each",
                      times, run_request_id(run, first->request), (long long)first->version,
                      run->items[first->item].name, run_ms(run, first->t_ns));

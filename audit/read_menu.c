@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the lines of a history about a menu: looks into the cache, questions to the database, what
+ * Reads the lines of a history about a menu: looks into the cache, queries of the database, what
  * was filled in, changed and deleted, and answers.
  */
 #include "memory.h"
@@ -296,7 +296,7 @@ static bool read_answer(struct reader *reader, struct record *record)
     visit->denied = true; /* until its lines agree */
     if (visit->updates && visit->update != NONE && !visit->deleted) {
         snprintf(record->error, sizeof record->error,
-                 "an update is told done, and deleted nothing; its deleted must come first");
+                 "an update is answered, and deleted nothing; its deleted must come first");
         return false;
     }
     if (!visit->from_cache && visit->query != NONE &&

@@ -8,7 +8,7 @@ from menu import MS, Menu
 
 
 def begun(seed, rung="watchdog", **settings):
-    """A world and a time in it; instances a and b, one list, version 3."""
+    """A world and a time in it; instances a and b, one menu, version 3."""
     world = Menu(seed).start(**{"rung": rung, "instances": ["a", "b"], "items": {"lunch": 3}, "fault": "made", "expect": ["ok"],
                                 **settings})
     return world, world.t0 + MS
@@ -42,7 +42,7 @@ def hit(world, instance, t_ns, version, name=None):
 
 
 def update(world, instance, t_ns, version, token=None, guarded=True, sent=None):
-    """Asked at t_ns, in the database at t_ns + 10, deleted by t_ns + 20, told done at t_ns + 30."""
+    """Asked at t_ns, in the database at t_ns + 10, deleted by t_ns + 20, answered at t_ns + 30."""
     request = world.ask("lunch", instance, t_ns, "update")
     if guarded:
         world.enter(request, t_ns + 1, t_ns + 2, token)
@@ -58,7 +58,7 @@ def update(world, instance, t_ns, version, token=None, guarded=True, sent=None):
 
 # ---- Near misses ----------------------------------------------------------------------------------
 def asked_at_the_end(seed):
-    """The second question comes at the nanosecond at which the time to live of the first one's answer is over."""
+    """The second query comes at the nanosecond at which the time to live of the first one's answer is over."""
     world, now = begun(seed)
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
     end = now + 30 + world.settings["cache_ms"] * MS
@@ -67,7 +67,7 @@ def asked_at_the_end(seed):
 
 
 def updated_at_the_invoke(seed):
-    """A reader comes at the very stamp at which the update is told done, and gets what was there before it."""
+    """A reader comes at the very stamp at which the update is answered, and gets what was there before it."""
     world, now = begun(seed, guard_update="off")
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
     done = update(world, "b", now + 100, 4, guarded=False)["outcome"]["t_ns"]
@@ -78,7 +78,7 @@ def updated_at_the_invoke(seed):
 
 
 def died_rebuilding(seed):
-    """Its question has no end; the lock expires, another asks."""
+    """Its query has no end; the lock expires, another asks."""
     world, now = begun(seed)
     dead = rebuild(world, "a", now, 3, fills=False)
     world.sample(dead, now + 30, 502, "")
@@ -88,7 +88,7 @@ def died_rebuilding(seed):
 
 
 def died_after_its_fill(seed):
-    """The list is in the cache, and nobody could say that it filled it in."""
+    """The menu is in the cache, and nobody could say that it filled it in."""
     world, now = begun(seed)
     dead = rebuild(world, "a", now, 3, fills=False)
     world.sample(dead, now + 30, 502, "")
@@ -98,7 +98,7 @@ def died_after_its_fill(seed):
 
 
 def die_updating(world, now):
-    """Instance b dies behind its write to the database: it may have deleted the list."""
+    """Instance b dies behind its write to the database: it may have deleted the menu."""
     request = world.ask("lunch", "b", now, "update")
     world.updated(request, now + 10, 4)
     world.sample(request, now + 20, 502, "")
@@ -106,7 +106,7 @@ def die_updating(world, now):
 
 
 def died_deleting(seed):
-    """The update died behind its write to the database: it may have deleted the list, so one may ask."""
+    """The update died behind its write to the database: it may have deleted the menu, so one may ask."""
     world, now = begun(seed)
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
     die_updating(world, now + 100)
@@ -182,7 +182,7 @@ def refused_by_the_fence(seed):
 
 
 def asked_for_one_who_cannot_fill(seed):
-    """As above, without an update: the second holder's question is needed, since the first one's fill will be refused."""
+    """As above, without an update: the second holder's query is needed, since the first one's fill will be refused."""
     world, now = begun(seed, fill="fenced")
     late = rebuild(world, "a", now, 3, token=5, fills=False)
     leave(world, rebuild(world, "b", now + 601 * MS, 3, token=6), now + 601 * MS + 50, 3)
@@ -265,8 +265,18 @@ def laid_in_the_run(seed):
     return world.end()
 
 
+def only_the_head(seed):
+    """A HEAD is a read."""
+    world, now = begun(seed)
+    leave(world, rebuild(world, "a", now, 3), now + 50, 3)
+    request = hit(world, "b", now + 100, 3)
+    world.sample_of(request)["label"] = "HEAD menu"
+    world.passed_of(request)["method"] = "HEAD"
+    return world.end()
+
+
 def full_at_the_start(seed):
-    """The cache had the list before the run."""
+    """The cache had the menu before the run."""
     world, now = begun(seed)
     world.redis["before"] = {**world.redis["before"], "cached": {"lunch": 2}}
     hit(world, "a", now, 2)
@@ -278,7 +288,7 @@ NEAR_MISSES = [menu.clean, asked_at_the_end, updated_at_the_invoke, died_rebuild
                died_deleting_late,
                asked_after_a_deletion, asked_while_it_is_deleted, refreshed, gave_up, refused_by_the_fence,
                asked_for_one_who_cannot_fill, filled_at_the_stamp_of_a_newer_one, asked_behind_a_newer_deletion,
-               entered_behind_a_newer_fill, refresh_in_vain, laid_in_the_run, full_at_the_start]
+               entered_behind_a_newer_fill, refresh_in_vain, laid_in_the_run, only_the_head, full_at_the_start]
 
 
 @pytest.mark.parametrize("make", NEAR_MISSES, ids=lambda make: make.__name__)

@@ -21,7 +21,7 @@ def newer_grant(world, request):
 
 
 def end_of(world, query):
-    """Until when it covers its list."""
+    """Until when it covers its menu."""
     if "filled" in query:
         return query["filled"]["sent_ns"] + query["filled"]["cache_ms"] * MS
     request = query["request"]
