@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rules of menus: they lie in a cache, in front of a slow database. The database is asked only
- * if the cache has nothing, and nobody gets an older menu than one whose update was answered before.
+ * if the cache has nothing. Nobody gets an older menu than one whose update was answered before.
  */
 #ifndef MENU_H
 #define MENU_H

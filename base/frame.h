@@ -72,8 +72,8 @@ struct frame_options {
     void (*close)(void *state);
     /* Whether that thread's connections work. False: why[] says what does not. */
     bool (*ready)(void *state, char why[FRAME_WHY_MAX]);
-    int64_t
-        worker_descriptors; /* that a worker thread has open, beside its connections to --redis */
+    /* That a worker thread has open, beside its connections to --redis. */
+    int64_t worker_descriptors;
     struct frame_meter *meters; /* the service's own counters; the last one has no name */
 };
 

@@ -196,6 +196,22 @@ void guard_end_lost(struct guard *guard, struct store *store)
     guard->abandons |= killed != STORE_OK;
 }
 
+bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv)
+{
+    const struct settings_common *settings = guard->frame->options.settings;
+    const int64_t until_ns = mono_deadline_ns(settings->wait_ms);
+    const redisReply *reply;
+    enum store_status status;
+    while ((status = store_command(store, argc, argv, &reply)) != STORE_OK) {
+        if (status == STORE_LOST)
+            guard_end_lost(guard, store);
+        if (mono_ns() >= until_ns)
+            return false;
+        frame_take_ms(settings->retry_ms);
+    }
+    return true;
+}
+
 bool guard_write_failed(struct guard *guard, struct store *store, enum store_status status)
 {
     if (status != STORE_LOST)

@@ -4,6 +4,7 @@
  */
 #include "text.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,12 @@ bool text_is_utf8(const char *text, size_t size)
     for (; size > 0 && step > 0; size -= step, at += step)
         step = utf8_size(at, size);
     return step > 0;
+}
+
+const char *text_of(char text[24], int64_t number)
+{
+    snprintf(text, 24, "%" PRId64, number);
+    return text;
 }
 
 bool text_join(char *text, size_t size, const char *separator, const char *item)

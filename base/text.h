@@ -14,6 +14,10 @@
  * sent. */
 void text_quote(char *out, size_t size, const char *text);
 
+/* The number in digits, for as long as the block. */
+#define TEXT_OF(number) text_of((char[24]){""}, number)
+const char *text_of(char text[24], int64_t number);
+
 /* Whether the bytes are UTF-8 (RFC 3629). */
 bool text_is_utf8(const char *text, size_t size);
 

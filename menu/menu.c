@@ -98,7 +98,8 @@ enum { HITS, QUERIES, FILLS, FILLS_REFUSED, UPDATES };
 
 struct serving {
     struct guard guard;
-    struct worker *worker;
+    struct store *store;
+    struct database *database;
     struct request *request;
     char key[ITEM_MAX + 16];
     char claim_key[ITEM_MAX + 24];
@@ -132,19 +133,18 @@ static bool take_cached(struct menu *cached, const char *text)
  * request is answered. *hit: the menu is there. */
 static bool look(struct serving *serving, bool *hit)
 {
-    char claim[24], claim_ms[24], refresh_ms[24];
+    char claim[24];
     const redisReply *reply;
-    snprintf(claim_ms, sizeof claim_ms, "%" PRId64, config.common.ttl_ms + config.db_ms);
     /* Without a second look each menu is filled, so each is claimed. */
-    snprintf(refresh_ms, sizeof refresh_ms, "%" PRId64,
-             config.second_look ? config.refresh_ms : INT64_MAX);
-    enum store_status status =
-        store_run(serving->worker->store, &lua_look,
-                  (const char *const[]){"2", serving->key, serving->claim_key,
-                                        claim_of(serving, claim), claim_ms, refresh_ms, NULL},
+    const int64_t claims_ms = config.second_look ? config.refresh_ms : INT64_MAX;
+    const enum store_status status =
+        store_run(serving->store, &lua_look,
+                  (const char *const[]){
+                      "2", serving->key, serving->claim_key, claim_of(serving, claim),
+                      TEXT_OF(config.common.ttl_ms + config.db_ms), TEXT_OF(claims_ms), NULL},
                   &reply);
     if (status != STORE_OK)
-        return guard_read_failed(&serving->guard, serving->worker->store, status);
+        return guard_read_failed(&serving->guard, serving->store, status);
     *hit = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
     if (*hit && !take_cached(&serving->cached, reply->element[0]->str)) {
         answer_problem(serving->request, PROBLEM_STORE_INVALID, "%s holds no menu: delete it",
@@ -163,18 +163,18 @@ static bool look(struct serving *serving, bool *hit)
  * here. */
 static void fill(struct serving *serving)
 {
-    char menu[MENU_MAX + 24], cache_ms[24], claim[24];
+    char menu[MENU_MAX + 24], claim[24];
+    const char *cache_ms = TEXT_OF(config.cache_ms);
     const redisReply *reply;
     snprintf(menu, sizeof menu, "%" PRId64 " %s", serving->menu.version, serving->menu.dishes);
-    snprintf(cache_ms, sizeof cache_ms, "%" PRId64, config.cache_ms);
     const int64_t sent_ns = mono_ns();
     enum store_status status =
         config.fill == FILL_FENCED
-            ? store_run(serving->worker->store, &lua_fill,
+            ? store_run(serving->store, &lua_fill,
                         (const char *const[]){"2", serving->key, serving->claim_key, menu, cache_ms,
                                               claim_of(serving, claim), NULL},
                         &reply)
-            : store_command(serving->worker->store, 5,
+            : store_command(serving->store, 5,
                             (const char *const[]){"SET", serving->key, menu, "PX", cache_ms},
                             &reply);
     if (status == STORE_OK) {
@@ -182,16 +182,16 @@ static void fill(struct serving *serving)
         GUARD_RECORD(&serving->guard, "filled",
                      ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"cache_ms\":%" PRId64,
                      serving->menu.version, sent_ns, config.cache_ms);
-    } else if (strcmp(store_code(serving->worker->store), "STALE") == 0) {
+    } else if (strcmp(store_code(serving->store), "STALE") == 0) {
         frame_count(serving->guard.frame, FILLS_REFUSED);
         GUARD_RECORD(&serving->guard, "fill_refused", ",\"token\":%s,\"newest\":%s", claim,
-                     store_last_word(serving->worker->store));
+                     store_last_word(serving->store));
     } else {
         log_event(LOG_WARNING, "cache", "%s is not filled: %s", serving->key,
-                  store_error(serving->worker->store));
+                  store_error(serving->store));
         if (status == STORE_LOST &&
             config.fill == FILL_PLAIN) /* the other kind does no harm late */
-            guard_end_lost(&serving->guard, serving->worker->store);
+            guard_end_lost(&serving->guard, serving->store);
     }
 }
 
@@ -202,7 +202,7 @@ static bool query(struct serving *serving)
 {
     frame_count(serving->guard.frame, QUERIES);
     GUARD_RECORD(&serving->guard, "query", "%s", "");
-    enum database_status status = database_read(serving->worker->database, serving->guard.item,
+    enum database_status status = database_read(serving->database, serving->guard.item,
                                                 &serving->menu, guard_left_ms(&serving->guard));
     frame_take_ms(config.db_ms);
     if (status == DATABASE_OK)
@@ -212,7 +212,7 @@ static bool query(struct serving *serving)
                        serving->guard.item);
     else
         answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
-                       database_error(serving->worker->database));
+                       database_error(serving->database));
     return status == DATABASE_OK;
 }
 
@@ -300,27 +300,16 @@ static void read_menu(struct serving *serving)
 
 /* ---- Updates --------------------------------------------------------------------------------- */
 
-/* Tries for --wait-ms at most. A deletion whose reply was lost must not come late, when another
- * reader has filled the cache: see guard_end_lost. */
 static bool delete_cached(struct serving *serving, int64_t *sent_ns)
 {
-    const redisReply *reply;
-    const int64_t until_ns = mono_deadline_ns(config.common.wait_ms);
     *sent_ns = mono_ns();
-    do {
-        const enum store_status status =
-            store_command(serving->worker->store, 3,
-                          (const char *const[]){"DEL", serving->key, serving->claim_key}, &reply);
-        if (status == STORE_OK)
-            return true;
-        if (status == STORE_LOST)
-            guard_end_lost(&serving->guard, serving->worker->store);
-        frame_take_ms(config.common.retry_ms);
-    } while (mono_ns() < until_ns);
+    if (guard_repeat(&serving->guard, serving->store, 3,
+                     (const char *const[]){"DEL", serving->key, serving->claim_key}))
+        return true;
     answer_problem(serving->request, PROBLEM_OUTCOME_UNKNOWN,
                    "the database has version %" PRId64
                    "; the old menu may stay in the cache for %" PRId64 " ms: %s",
-                   serving->menu.version, config.cache_ms, store_error(serving->worker->store));
+                   serving->menu.version, config.cache_ms, store_error(serving->store));
     return false;
 }
 
@@ -330,10 +319,10 @@ static void update(struct serving *serving)
     if (config.guard_update && !guard_enter(&serving->guard))
         return;
     frame_point(serving->guard.frame, "menu", "before_write");
-    if (database_write(serving->worker->database, serving->guard.item, &serving->menu,
+    if (database_write(serving->database, serving->guard.item, &serving->menu,
                        guard_left_ms(&serving->guard)) != DATABASE_OK) {
         answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
-                       database_error(serving->worker->database));
+                       database_error(serving->database));
         return;
     }
     frame_count(serving->guard.frame, UPDATES);
@@ -376,7 +365,9 @@ static bool take_dishes(struct request *request, struct menu *menu)
 static bool serve(struct service *of, void *state, struct request *request, const struct menu *menu,
                   void (*run)(struct serving *serving))
 {
-    struct serving serving = {.worker = state, .request = request};
+    const struct worker *worker = state;
+    struct serving serving = {
+        .store = worker->store, .database = worker->database, .request = request};
     if (menu != NULL)
         serving.menu = *menu;
     if (!guard_begin(&serving.guard, &of->frame, request, request->part))
@@ -385,7 +376,7 @@ static bool serve(struct service *of, void *state, struct request *request, cons
     snprintf(serving.claim_key, sizeof serving.claim_key, "%s:claim", serving.key);
     run(&serving);
     guard_end(&serving.guard);
-    store_rest(serving.worker->store);
+    store_rest(serving.store);
     return true;
 }
 

@@ -1368,7 +1368,8 @@ OF_THE_MENU = [
 
 MENU_C = "menu/menu.c"
 OF_MENUD = [
-    ("a deletion may come late", MENU_C, "if (status == STORE_LOST)\n            guard_end_lost", "if (false && status == STORE_LOST)\n            guard_end_lost",
+    ("a deletion may come late", "base/guard.c", "if (status == STORE_LOST)\n            guard_end_lost",
+     "if (false && status == STORE_LOST)\n            guard_end_lost",
      "service_menu", "test_a_late_deletion_does_not_come_any_more"),
     ("a connection that was ended hides one that was not", "base/guard.c", "guard->abandons |= killed", "guard->abandons = killed",
      "service_menu", "test_a_connection_that_was_not_ended_stays_in_mind"),
