@@ -197,9 +197,8 @@ static bool pick(struct step *step)
     if (step->reply->integer == 1)
         count(TAKEN_OVER);
     GUARD_RECORD(&step->guard, "picked",
-                 ",\"hold\":\"%s\",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64
-                 ",\"lease_ms\":%" PRId64,
-                 step->guard.hold_id, step->task, step->token, sent_ns, lease_ms);
+                 ",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64 ",\"lease_ms\":%" PRId64,
+                 step->task, step->token, sent_ns, lease_ms);
     return true;
 }
 
@@ -345,9 +344,10 @@ const struct program program = {
     .common = frame_common,
     .failpoints = frame_failpoints};
 
-static void *open_worker(struct service *of, struct store *store)
+static void *open_worker(struct service *of, struct store *store, char error[PROCESS_ERROR_MAX])
 {
     (void)of;
+    (void)error;
     return store;
 }
 
