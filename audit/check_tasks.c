@@ -700,28 +700,31 @@ static void check_group(struct run *run, struct group *group, struct faults *fau
 
 static void tell_faults(struct run *run, const struct faults *faults)
 {
-    if (faults->old > 0)
-        tell_old(run, faults->old, &faults->tokens);
-    if (faults->finished_tasks > 0) {
-        tell_repeated(run, faults->finished_tasks,
-                      faults->finished_tasks == 1 ? " was picked though it had its result"
-                                                  : "s were picked though they had their results",
-                      &faults->finished);
-        show(run, &faults->finished);
+    const struct example *shown = NULL;
+    if (faults->twice > 0) {
+        tell_repeated(run, faults->twice,
+                      faults->twice == 1 ? " has two results" : "s have two results",
+                      &faults->results);
+        shown = &faults->results;
     }
     if (faults->rival_tasks > 0 && !is_fenced(run)) {
         tell_repeated(run, faults->rival_tasks,
                       faults->rival_tasks == 1 ? " was picked while another worker had it"
                                                : "s were picked while another worker had them",
                       &faults->picks);
-        show(run, &faults->picks);
+        shown = shown == NULL ? &faults->picks : shown;
     }
-    if (faults->twice > 0) {
-        tell_repeated(run, faults->twice,
-                      faults->twice == 1 ? " has two results" : "s have two results",
-                      &faults->results);
-        show(run, &faults->results);
+    if (faults->finished_tasks > 0) {
+        tell_repeated(run, faults->finished_tasks,
+                      faults->finished_tasks == 1 ? " was picked though it had its result"
+                                                  : "s were picked though they had their results",
+                      &faults->finished);
+        shown = shown == NULL ? &faults->finished : shown;
     }
+    if (faults->old > 0)
+        tell_old(run, faults->old, &faults->tokens);
+    if (shown != NULL)
+        show(run, shown);
 }
 
 static struct pick **sort_picks(const struct run *run, size_t *count)
