@@ -1351,7 +1351,6 @@ OF_THE_MENU = [
      "acts[i].t_ns <= query->sent_ns; i++)", *NEAR),
     ("a deletion at the stamp of a query comes behind it", CHECK_MENU, "acts[i].sent_ns > query->t_ns)", "acts[i].sent_ns >= query->t_ns)",
      *TWINS),
-    ("what came before a query makes its fill old", CHECK_MENU, "acts[i].sent_ns > query->t_ns)", "acts[i].sent_ns > 0)", *NEAR),
     ("old tokens are not looked at", CHECK_MENU, "acts[i].token > section->token &&", "acts[i].token > INT64_MAX - 1 &&", *FOUND),
     ("an old token may not enter late", MENU, "if (is_fenced(run))\n        check_missing_tokens",
      "if (false && is_fenced(run))\n        check_missing_tokens", *NEAR),
