@@ -23,10 +23,10 @@ bool tasks_is_denied(const struct run *run, size_t number)
     const struct worker worker = tasks_worker(run, number);
     const bool told = request->sampled && !request->transport_error;
     return worker.denied || request->accepted_twice ||
-           (told && (request->client_code != request->code ||
-                     (request->outcome == OUTCOME_ANSWERED &&
-                      (request->client_task != worker.answered ||
-                       request->client_item != request->item))));
+           (told &&
+            (request->client_code != request->code ||
+             (request->outcome == OUTCOME_ANSWERED &&
+              (request->client_task != worker.answered || request->client_item != request->item))));
 }
 
 /* Adds the picks that nobody could record, and finds out which ones prove nothing. */
@@ -43,8 +43,8 @@ static void settle_picks(struct run *run)
         if (worker->looked <= 0 || worker->pick != NONE || worker->refused ||
             request->item == NONE || !is_unknown(run, request))
             continue;
-        tasks->picks =
-            memory_grow(tasks->picks, tasks->pick_count, &tasks->pick_capacity, sizeof *tasks->picks);
+        tasks->picks = memory_grow(tasks->picks, tasks->pick_count, &tasks->pick_capacity,
+                                   sizeof *tasks->picks);
         tasks->picks[tasks->pick_count++] = (struct pick){
             .request = (uint32_t)i,
             .item = request->item,
@@ -120,11 +120,11 @@ static int by_answered(const void *a, const void *b)
 struct group {
     struct pick *const *all; /* by sent_ns, with those that are no proof */
     size_t all_count;
-    const struct pick **sent;    /* by sent_ns */
+    const struct pick **sent;     /* by sent_ns */
     const struct pick **answered; /* by t_ns */
-    const struct pick **newest;  /* newest[i]: of answered[0..i], the one with the newest token */
-    const struct pick **latest;  /* latest[i]: of them, the one that was sent last */
-    size_t *lowest;              /* for find_rival */
+    const struct pick **newest;   /* newest[i]: of answered[0..i], the one with the newest token */
+    const struct pick **latest;   /* latest[i]: of them, the one that was sent last */
+    size_t *lowest;               /* for find_rival */
     size_t count;
 };
 
@@ -155,12 +155,10 @@ static void sort_group(const struct run *run, struct group *group)
     qsort(group->answered, group->count, sizeof *group->answered, by_answered);
     for (size_t i = 0; i < group->count; i++) {
         const struct pick *pick = group->answered[i];
-        group->newest[i] = i > 0 && group->newest[i - 1]->token >= pick->token
-                               ? group->newest[i - 1]
-                               : pick;
-        group->latest[i] = i > 0 && group->latest[i - 1]->sent_ns >= pick->sent_ns
-                               ? group->latest[i - 1]
-                               : pick;
+        group->newest[i] =
+            i > 0 && group->newest[i - 1]->token >= pick->token ? group->newest[i - 1] : pick;
+        group->latest[i] =
+            i > 0 && group->latest[i - 1]->sent_ns >= pick->sent_ns ? group->latest[i - 1] : pick;
     }
 }
 
@@ -170,8 +168,8 @@ static void sort_group(const struct run *run, struct group *group)
  * carried out, or the other way round; NULL. group->lowest holds the numbers of the earlier picks
  * whose t_ns is below that of all behind them, so each of them has the lowest t_ns of all from the
  * one before it on. */
-static const struct pick *find_rival(const struct tasks *tasks, const struct group *group, size_t at,
-                                     size_t lowest_count)
+static const struct pick *find_rival(const struct tasks *tasks, const struct group *group,
+                                     size_t at, size_t lowest_count)
 {
     const int64_t sure_ns = (tasks->lease_ms - 1) * MS_NS;
     const struct pick *pick = group->sent[at];
@@ -233,8 +231,7 @@ static int64_t count_rivals(const struct run *run, const struct group *group,
             count++;
             note(example, rival, pick, pick->t_ns);
         }
-        while (lowest_count > 0 &&
-               group->sent[group->lowest[lowest_count - 1]]->t_ns >= pick->t_ns)
+        while (lowest_count > 0 && group->sent[group->lowest[lowest_count - 1]]->t_ns >= pick->t_ns)
             lowest_count--;
         group->lowest[lowest_count++] = i;
     }
@@ -310,8 +307,7 @@ static int64_t count_late(const struct group *group)
     int64_t count = 0;
     for (size_t i = 0; i < group->count; i++) {
         const struct pick *pick = group->sent[i];
-        const size_t before =
-            has_result(pick) ? answered_before(group, pick->result_sent_ns) : 0;
+        const size_t before = has_result(pick) ? answered_before(group, pick->result_sent_ns) : 0;
         count += before > 0 && group->latest[before - 1]->sent_ns > pick->t_ns;
     }
     return count;
@@ -404,8 +400,7 @@ static void sort_windows(struct windows *windows)
 /* A task that could be picked all the time of the look; NULL. */
 static const struct window *find_window(const struct windows *windows, const struct idle *idle)
 {
-    const struct window wanted = {
-        .item = idle->item, .from_ns = idle->from_ns, .to_ns = INT64_MAX};
+    const struct window wanted = {.item = idle->item, .from_ns = idle->from_ns, .to_ns = INT64_MAX};
     size_t from = 0;
     size_t to = windows->count;
     while (from < to) {
@@ -464,8 +459,7 @@ struct told {
 
 static void check_before(struct run *run, const struct item *item, const struct list_side *before)
 {
-    if (before->known &&
-        (before->open != item->stock || before->leased != 0 || before->done != 0))
+    if (before->known && (before->open != item->stock || before->leased != 0 || before->done != 0))
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "the run began with %lld open, %lld leased and %lld done tasks of %.80s; "
                      "run.json says %lld, and all must be open",
@@ -479,12 +473,12 @@ static void check_after(struct run *run, const struct item *item, const struct l
 {
     if (after->done + after->missing_count != item->stock ||
         after->missing_count < after->open + after->leased)
-        findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "redis.json contradicts itself: of %lld tasks of %.80s %lld are done, %lld have "
-                     "no result, %lld are open and %lld leased",
-                     (long long)item->stock, item->name, (long long)after->done,
-                     (long long)after->missing_count, (long long)after->open,
-                     (long long)after->leased);
+        findings_add(
+            &run->findings, RESULT_INCOMPLETE,
+            "redis.json contradicts itself: of %lld tasks of %.80s %lld are done, %lld have "
+            "no result, %lld are open and %lld leased",
+            (long long)item->stock, item->name, (long long)after->done,
+            (long long)after->missing_count, (long long)after->open, (long long)after->leased);
     if (after->done > told->results + told->possible)
         findings_add(&run->findings, RESULT_INCOMPLETE,
                      "results of %.80s in Redis that nobody wrote: %lld; a result must be recorded "
@@ -540,8 +534,9 @@ static void check_lost(struct run *run)
             example = pick;
     }
     if (example != NULL)
-        snprintf(which, sizeof which, ". Request %.60s picked task %lld at %.3f ms, and wrote no "
-                                      "result",
+        snprintf(which, sizeof which,
+                 ". Request %.60s picked task %lld at %.3f ms, and wrote no "
+                 "result",
                  run_request_id(run, example->request), (long long)example->task,
                  run_ms(run, example->t_ns));
     if (tasks->lost > 0)
@@ -622,10 +617,9 @@ static void tell_repeated(struct run *run, int64_t count, const char *what,
                           const struct example *example)
 {
     char texts[2][200];
-    findings_add(&run->findings, RESULT_REPEATED,
-                 "%lld task%s; first: task %lld of %.80s: %s; %s", (long long)count, what,
-                 (long long)example->first->task, run->items[example->first->item].name,
-                 tell_times(run, example->first, texts[0]),
+    findings_add(&run->findings, RESULT_REPEATED, "%lld task%s; first: task %lld of %.80s: %s; %s",
+                 (long long)count, what, (long long)example->first->task,
+                 run->items[example->first->item].name, tell_times(run, example->first, texts[0]),
                  tell_times(run, example->second, texts[1]));
 }
 
@@ -761,7 +755,8 @@ static void check_groups(struct run *run, struct told *told, struct windows *win
     for (size_t i = 0; i < count; i += group.all_count) {
         group.all = &picks[i];
         group.all_count = 1;
-        while (i + group.all_count < count && compare_tasks(picks[i], picks[i + group.all_count]) == 0)
+        while (i + group.all_count < count &&
+               compare_tasks(picks[i], picks[i + group.all_count]) == 0)
             group.all_count++;
         check_group(run, &group, &faults, &told[picks[i]->item]);
         waits += measure_take_overs(&group, waited_ms + waits);

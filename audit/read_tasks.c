@@ -128,8 +128,8 @@ static bool tasks_read_look(struct reader *reader, struct record *record)
     if (worker->pick != NONE || worker->refused)
         return out_of_order(record);
     if (task == 0) {
-        tasks->idles =
-            memory_grow(tasks->idles, tasks->idle_count, &tasks->idle_capacity, sizeof *tasks->idles);
+        tasks->idles = memory_grow(tasks->idles, tasks->idle_count, &tasks->idle_capacity,
+                                   sizeof *tasks->idles);
         tasks->idles[tasks->idle_count++] = (struct idle){
             .request = record->request,
             .item = run->requests[record->request].item,

@@ -76,10 +76,10 @@ static bool tasks_read_missing(const cJSON *json, const struct item *item, struc
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "missing");
     const cJSON *entry = NULL;
-    if (!json_int(json, "missing_count", JSON_REQUIRED, 0, item->stock, &side->missing_count, error))
+    if (!json_int(json, "missing_count", JSON_REQUIRED, 0, item->stock, &side->missing_count,
+                  error))
         return false;
-    cJSON_ArrayForEach(entry, list)
-    {
+    cJSON_ArrayForEach(entry, list) {
         if (!cJSON_IsNumber(entry) || entry->valuedouble < 1 ||
             entry->valuedouble > (double)item->stock || side->named == MISSING_MAX)
             break;
@@ -316,8 +316,8 @@ static void tasks_print_row(const struct run *run, const struct verdict *verdict
            tasks_number(tasks->picked, texts[3]), tasks_number(tasks->results, texts[4]),
            tasks_number(tasks->repeated, texts[5]), tasks_number(tasks->taken_over, texts[6]),
            tasks_number(tasks->refused, texts[7]), tasks_number(tasks->lost, texts[8]),
-           tasks_number(run->counts.overlaps, texts[9]), spread, expected, got,
-           broken ? ", " : "", broken ? run->spec.fault : "");
+           tasks_number(run->counts.overlaps, texts[9]), spread, expected, got, broken ? ", " : "",
+           broken ? run->spec.fault : "");
 }
 
 /* ---- The picture ----------------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ struct tasks {
     int64_t task_ms, lease_ms; /* lease_ms 0: a pick takes the task out of its list */
     const char *result;        /* plain, fenced */
 
-    struct list *lists; /* by item */
+    struct list *lists;     /* by item */
     struct worker *workers; /* by request */
     size_t worker_count, worker_capacity;
     struct pick *picks;

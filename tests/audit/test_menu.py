@@ -251,14 +251,14 @@ def test_the_head_has_a_word_for_each_number_of_the_row():
         row = audit("--row", verdicts[1][1]).stdout
     head = audit("--head=menu").stdout.splitlines()[1]
     assert len(head.split()) == len(row.split()) == 14
-    assert audit("--head=shoes").stderr == "ladder-audit: there is no service shoes; it must be one of shop, menu\n"
+    assert audit("--head=shoes").stderr == "ladder-audit: there is no service shoes; it must be one of shop, menu, tasks\n"
 
 
 def test_a_service_that_nobody_knows(tmp_path):
     world = menu.clean(1)
     world.run["service"] = "shoes"
     done = audit(world.write(tmp_path / "run"))
-    assert done.returncode == 2 and '"service" is shoes; it must be one of shop, menu' in done.stderr, done.stderr
+    assert done.returncode == 2 and '"service" is shoes; it must be one of shop, menu, tasks' in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("field, value, sentence", [
