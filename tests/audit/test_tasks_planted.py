@@ -394,7 +394,7 @@ AWAY = r"workers that found nothing to pick, though a task could be picked: 1; f
 def nothing_is_found_though_a_task_is_open(world, _):
     if not open_tasks(world):
         return False
-    nothing(world, "a", end(world) + 20)
+    nothing(world, "a", end(world) + 20, token=token(world))
     return over(world)
 
 
@@ -495,6 +495,33 @@ def wrote_and_failed(world, rand):
     request["outcome"].update(event="fail", code=500, reason="store-error")
     world.sample_of(request).update(responseCode=500, task="", item="", instance="")
     world.passed_of(request)["status"] = 500
+    return True
+
+
+def other_task(world, rand, lines):
+    """Those lines of a request that wrote a result name the task of another one that did."""
+    results = [r for r in world.picks if "result" in r]
+    if len(results) < 2:
+        return None
+    one, two = rand.sample(results, 2)
+    for line in world.events[one["instance"]]:
+        if line.get("request") == one["id"] and line["event"] in lines:
+            line["task"] = two["picked"]["task"]
+    return one
+
+
+@plant("inconclusive", "worked of task .*, and its request had task")
+def two_lines_against_the_others(world, rand):
+    """It did not pick what it worked at: that proves nothing about either task."""
+    return other_task(world, rand, ("looked", "picked")) is not None
+
+
+@plant("inconclusive", "the instance's history says that it told another task")
+def all_lines_against_the_client(world, rand):
+    request = other_task(world, rand, ("looked", "picked", "worked", "sending", "result", "answered"))
+    if not request:
+        return False
+    world.left("list", done(world) | {world.sample_of(request)["task"]})
     return True
 
 
