@@ -11,20 +11,21 @@
 
 #include "run.h"
 
-void check_clocks(struct run *run);       /* all times come from one clock */
-void check_conservation(struct run *run); /* sold + left == initial, left >= 0 */
-void check_distinct(struct run *run);     /* each unit is sold once */
-void check_keys(struct run *run);         /* one sale under each idempotency key */
-void check_queue(struct run *run);        /* one outcome of each accepted sale, in order */
-void check_exclusion(struct run *run);    /* no two sections of a lock overlap */
-void check_tokens(struct run *run);       /* tokens grow, and none is missing */
-void check_fencing(struct run *run);      /* the same, and no write with an older one */
-void check_order(struct run *run);        /* first come, first served; only counted */
-void check_deadlock(struct run *run);     /* no lock is held for ever */
-void check_liveness(struct run *run);     /* no buyer is rejected too early */
-void check_complete(struct run *run);     /* every section and request has its end */
-void check_views(struct run *run);        /* client, nginx and instances agree */
-void check_witness(struct run *run);      /* the run could have shown a fault */
+void check_clocks(struct run *run);         /* all times come from one clock */
+void check_conservation(struct run *run);   /* sold + left == initial, left >= 0 */
+void check_distinct(struct run *run);       /* each unit is sold once */
+void check_keys(struct run *run);           /* one sale under each idempotency key */
+void check_queue(struct run *run);          /* one outcome of each accepted sale, in order */
+void check_exclusion(struct run *run);      /* no two sections of a lock overlap */
+void check_tokens(struct run *run);         /* tokens grow, and none is missing */
+void check_missing_tokens(struct run *run); /* each grant has one; for locks that give them */
+void check_fencing(struct run *run);        /* the same, and no write with an older one */
+void check_order(struct run *run);          /* first come, first served; only counted */
+void check_deadlock(struct run *run);       /* no lock is held for ever */
+void check_liveness(struct run *run);       /* no buyer is rejected too early */
+void check_complete(struct run *run);       /* every section and request has its end */
+void check_views(struct run *run);          /* client, nginx and instances agree */
+void check_witness(struct run *run);        /* the run could have shown a fault */
 
 void check_all(struct run *run); /* all checks except check_clocks */
 

@@ -268,7 +268,7 @@ static bool needs_tokens(const struct run *run)
 }
 
 /* A grant without its token is an incomplete record. A reader needs no token. */
-static void check_missing(struct run *run)
+void check_missing_tokens(struct run *run)
 {
     const struct section *example = NULL;
     long long times = 0;
@@ -290,7 +290,7 @@ void check_tokens(struct run *run)
 {
     check_growth(run);
     if (needs_tokens(run))
-        check_missing(run);
+        check_missing_tokens(run);
 }
 
 void check_fencing(struct run *run)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checks of a menu. A query covers its list from its own time until the cache has lost what
+ * The checks of a menu. A query covers its menu from its own time until the cache has lost what
  * it filled in. So it covers until the time to live is over, counted from before the fill was
  * sent. If it filled in nothing, it covers until its section or request ended, its process died,
- * or the fence refused it. Another query meanwhile is not needed, with two exceptions. The list
+ * or the fence refused it. Another query meanwhile is not needed, with two exceptions. The menu
  * was deleted: a deletion explains one query. And with early refresh one query at a time may
  * come before the end.
  */
@@ -111,7 +111,7 @@ static void find_ends(struct run *run)
 
 /* ---- STAMPEDE -------------------------------------------------------------------------------- */
 
-/* Until when the question is open: nobody else can find its answer in the cache before. */
+/* Until when the query is open: nobody else can find its answer in the cache before. */
 static int64_t open_until_ns(const struct query *query)
 {
     return query->filled_ns != NOT_STAMPED ? query->filled_ns : query->ends_ns;
@@ -175,7 +175,7 @@ struct cover {
     int64_t from_ns;
 };
 
-/* Whether a reader may fill the cache anew, before its list is lost. PTTL counts whole
+/* Whether a reader may fill the cache anew, before its menu is lost. PTTL counts whole
  * milliseconds, so it may come up to one early. */
 static bool is_refresh(const struct menu *menu, const struct query *filled, int64_t now_ns)
 {
@@ -197,7 +197,7 @@ static struct cover covers_find(const struct menu *menu, const struct covers *co
     return found;
 }
 
-/* Whether the list was deleted, or may have been, since the cover. That uses up the deletion; of
+/* Whether the menu was deleted, or may have been, since the cover. That uses up the deletion; of
  * several, the one that can explain the fewest others. */
 static bool was_deleted(struct menu *menu, struct covers *covers, int64_t from_ns, int64_t now_ns)
 {
@@ -229,9 +229,9 @@ static void tell_stampede(struct run *run, const struct query *query, const stru
         snprintf(until, sizeof until, "and filled the cache with it until %.3f ms at least",
                  run_ms(run, cover->ends_ns));
     else
-        snprintf(until, sizeof until, "and still had the question open");
+        snprintf(until, sizeof until, "and its query was still open");
     findings_add(&run->findings, RESULT_STAMPEDE,
-                 "questions to the database that were not needed: %lld of %lld; first: request "
+                 "queries of the database that were not needed: %lld of %lld; first: request "
                  "%.60s on %.40s asked for %.80s at %.3f ms, but request %.60s on %.40s had asked "
                  "at %.3f ms, %s",
                  (long long)run->menu->extra, (long long)run->menu->query_count,
@@ -326,7 +326,7 @@ static bool is_denied(const struct run *run, size_t number)
              request->client_item != request->item));
 }
 
-/* An update that was told done. newest: the number of the one with the newest version so far. */
+/* An update that was answered. newest: the number of the one with the newest version so far. */
 struct done {
     uint32_t item;
     uint32_t request;
@@ -371,7 +371,7 @@ static struct done *find_done(struct run *run, size_t *count)
     return done;
 }
 
-/* The newest of the item's updates that were told done before that time; NULL: none. */
+/* The newest of the item's updates that were answered before that time; NULL: none. */
 static const struct done *newest_before(const struct done *done, size_t count, uint32_t item,
                                         int64_t t_ns)
 {
@@ -394,7 +394,7 @@ static void tell_stale(struct run *run, const struct request *request, const str
     const struct visit visit = menu_visit(run, number);
     findings_add(
         &run->findings, RESULT_STALE,
-        "answers with an old list: %lld; first: request %.60s on %.40s came at %.3f ms and "
+        "answers with an old menu: %lld; first: request %.60s on %.40s came at %.3f ms and "
         "got version %lld of %.80s from the %s. Request %.60s had updated it to version "
         "%lld before, and was told so at %.3f ms",
         (long long)run->menu->stale, run_request_id(run, number),
@@ -434,14 +434,13 @@ static void check_answers(struct run *run)
 
 /* ---- Fills with an old token ----------------------------------------------------------------- */
 
-/* What a holder of a token did to the cache; it was done by t_ns at the latest. newest: the number
- * of the one with the newest token so far. */
+/* What a holder of a token did to the cache, at some time from sent_ns to t_ns. */
 struct act {
     uint32_t lock;
     uint32_t request;
+    int64_t sent_ns;
     int64_t t_ns;
     int64_t token;
-    size_t newest;
 };
 
 static int by_act(const void *a, const void *b)
@@ -454,7 +453,7 @@ static int by_act(const void *a, const void *b)
 }
 
 static void add_act(const struct run *run, struct act *acts, size_t *count, uint32_t section,
-                    uint32_t request, int64_t t_ns)
+                    uint32_t request, int64_t sent_ns, int64_t t_ns)
 {
     if (section == NONE || run->sections[section].token == 0 ||
         run->sections[section].lock == NO_NAME || t_ns == NOT_STAMPED || t_ns == INT64_MAX ||
@@ -462,6 +461,7 @@ static void add_act(const struct run *run, struct act *acts, size_t *count, uint
         return;
     acts[(*count)++] = (struct act){.lock = run->sections[section].lock,
                                     .request = request,
+                                    .sent_ns = sent_ns,
                                     .t_ns = t_ns,
                                     .token = run->sections[section].token};
 }
@@ -473,34 +473,35 @@ static struct act *find_acts(const struct run *run, size_t *count)
     *count = 0;
     for (size_t i = 0; i < menu->query_count; i++)
         add_act(run, acts, count, menu->queries[i].section, menu->queries[i].request,
-                menu->queries[i].filled_ns);
+                menu->queries[i].sent_ns, menu->queries[i].filled_ns);
     for (size_t i = 0; i < menu->deletion_count; i++)
         add_act(run, acts, count, menu->deletions[i].section, menu->deletions[i].request,
-                menu->deletions[i].t_ns);
+                menu->deletions[i].sent_ns, menu->deletions[i].t_ns);
     qsort(acts, *count, sizeof *acts, by_act);
-    for (size_t i = 0; i < *count; i++) {
-        const bool goes_on = i > 0 && acts[i].lock == acts[i - 1].lock &&
-                             acts[acts[i - 1].newest].token > acts[i].token;
-        acts[i].newest = goes_on ? acts[i - 1].newest : i;
-    }
     return acts;
 }
 
-/* The act with the newest token of those of the lock that were done before that time; NULL. */
-static const struct act *newest_act(const struct act *acts, size_t count, uint32_t lock,
-                                    int64_t t_ns)
+/* The first act with a newer token than the section's that began after the query and was over
+ * before its fill was sent: the fill is older than it. What was done before the query does no harm:
+ * the database told what was there since. NULL: there is none. */
+static const struct act *act_between(const struct act *acts, size_t count,
+                                     const struct query *query, const struct section *section)
 {
-    const struct act wanted = {.lock = lock, .t_ns = t_ns};
+    const struct act wanted = {.lock = section->lock, .t_ns = query->t_ns};
     size_t from = 0;
     size_t to = count;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (by_act(&acts[middle], &wanted) < 0)
+        if (by_act(&acts[middle], &wanted) <= 0)
             from = middle + 1;
         else
             to = middle;
     }
-    return from > 0 && acts[from - 1].lock == lock ? &acts[acts[from - 1].newest] : NULL;
+    for (size_t i = from;
+         i < count && acts[i].lock == section->lock && acts[i].t_ns < query->sent_ns; i++)
+        if (acts[i].token > section->token && acts[i].sent_ns > query->t_ns)
+            return &acts[i];
+    return NULL;
 }
 
 static void check_fills(struct run *run)
@@ -518,8 +519,8 @@ static void check_fills(struct run *run)
         const struct section *section = &run->sections[query->section];
         if (section->token == 0 || section->lock == NO_NAME || !run_is_timed(run, section))
             continue;
-        const struct act *act = newest_act(acts, count, section->lock, query->sent_ns);
-        if (act == NULL || act->token <= section->token || times++ > 0)
+        const struct act *act = act_between(acts, count, query, section);
+        if (act == NULL || times++ > 0)
             continue;
         first = query;
         newer = act;
@@ -595,7 +596,7 @@ static bool has_source(const struct source_of *sources, size_t count, const stru
            sources[from].version == look->version && sources[from].from_ns <= look->t_ns;
 }
 
-/* A list in the cache was filled in by somebody, before it was found there. */
+/* A menu in the cache was filled in by somebody, before it was found there. */
 static void check_looks(struct run *run)
 {
     const struct menu *menu = run->menu;
@@ -612,7 +613,7 @@ static void check_looks(struct run *run)
     free(sources);
     if (first != NULL)
         findings_add(&run->findings, RESULT_INCOMPLETE,
-                     "lists in the cache that nobody filled in: %lld; first: request %.60s found "
+                     "menus in the cache that nobody filled in: %lld; first: request %.60s found "
                      "version %lld of %.80s at %.3f ms; a filled must be recorded for each",
                      times, run_request_id(run, first->request), (long long)first->version,
                      run->items[first->item].name, run_ms(run, first->t_ns));

@@ -600,13 +600,15 @@ static void check_redis(struct run *run, const struct told *told)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-static const char *tell_times(const struct run *run, const struct pick *pick, char text[200])
+#define TIMES_MAX 600 /* bytes of what it tells */
+
+static const char *tell_times(const struct run *run, const struct pick *pick, char text[TIMES_MAX])
 {
     char result[80] = "and wrote no result";
     if (pick->result_ns != NOT_STAMPED)
         snprintf(result, sizeof result, "and its result was accepted by %.3f ms",
                  run_ms(run, pick->result_ns));
-    snprintf(text, 200, "request %.60s on %.40s picked it at %.3f ms, %s",
+    snprintf(text, TIMES_MAX, "request %.60s on %.40s picked it at %.3f ms, %s",
              run_request_id(run, pick->request),
              run->spec.instances[run->requests[pick->request].instance], run_ms(run, pick->t_ns),
              result);
@@ -616,7 +618,7 @@ static const char *tell_times(const struct run *run, const struct pick *pick, ch
 static void tell_repeated(struct run *run, int64_t count, const char *what,
                           const struct example *example)
 {
-    char texts[2][200];
+    char texts[2][TIMES_MAX];
     findings_add(&run->findings, RESULT_REPEATED, "%lld task%s; first: task %lld of %.80s: %s; %s",
                  (long long)count, what, (long long)example->first->task,
                  run->items[example->first->item].name, tell_times(run, example->first, texts[0]),

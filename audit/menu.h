@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules of the menu: lists in a cache, in front of a slow database. The database is asked only
- * if the cache has nothing, and nobody gets an older list than one that was told to be in place.
+ * The rules of menus: they lie in a cache, in front of a slow database. The database is asked only
+ * if the cache has nothing. Nobody gets an older menu than one whose update was answered before.
  */
 #ifndef MENU_H
 #define MENU_H
@@ -10,7 +10,7 @@
 
 extern const struct rules menu_rules;
 
-/* A question to the database, and what became of it. It covers its item from t_ns until ends_ns:
+/* A query of the database, and what became of it. It covers its item from t_ns until ends_ns:
  * meanwhile the cache has its answer, or will have it, so nobody else needs to ask. */
 struct query {
     uint32_t request;
@@ -20,7 +20,7 @@ struct query {
     bool extra; /* it was not needed; set by check_queries */
     int64_t t_ns;
     int64_t queried_ns; /* when the answer came; NOT_STAMPED */
-    int64_t version;    /* of the list that it told; NOT_KNOWN */
+    int64_t version;    /* of the menu that it told; NOT_KNOWN */
     int64_t sent_ns;    /* just before the command was sent that filled the cache; NOT_STAMPED */
     int64_t filled_ns;  /* it was answered; NOT_STAMPED */
     int64_t lives_ns;   /* how long the cache keeps it */
@@ -28,7 +28,7 @@ struct query {
     int64_t ends_ns;    /* set by menu_settle */
 };
 
-/* An update deleted the list from the cache, at some time from sent_ns to t_ns. */
+/* An update deleted the menu from the cache, at some time from sent_ns to t_ns. */
 struct deletion {
     uint32_t request;
     uint32_t item;
@@ -39,7 +39,7 @@ struct deletion {
     int64_t t_ns;    /* it was answered. INT64_MAX: its process died first, and may have sent it */
 };
 
-/* Which list a request found in the cache. */
+/* Which menu a request found in the cache. */
 struct look {
     uint32_t request;
     uint32_t item;
@@ -47,7 +47,7 @@ struct look {
     int64_t version;
 };
 
-/* The database got a new list. */
+/* The database got a new menu. */
 struct update {
     uint32_t request;
     uint32_t item;
@@ -62,12 +62,12 @@ struct visit {
     bool updates;
     bool from_cache;
     int64_t version; /* that it answered; NOT_KNOWN */
-    int64_t found;   /* by its last look into the cache: a version, NO_HIT; NOT_KNOWN */
+    int64_t found;   /* in the cache, by its last look that found one; NO_HIT; NOT_KNOWN */
     uint32_t query;  /* its last; NONE */
     uint32_t update; /* NONE */
     bool deleted;    /* that update has its deletion */
     bool denied;     /* its own lines contradict its answer */
-    bool stale;      /* it answered with an old list; set by menu_check */
+    bool stale;      /* it answered with an old menu; set by menu_check */
 };
 
 struct menu {
@@ -81,7 +81,7 @@ struct menu {
     size_t query_count, query_capacity;
     struct deletion *deletions;
     size_t deletion_count, deletion_capacity;
-    struct look *looks; /* those that found a list */
+    struct look *looks; /* those that found a menu */
     size_t look_count, look_capacity;
     struct update *updates;
     size_t update_count, update_capacity;

@@ -154,7 +154,8 @@ static enum reason reason_of(const char *text)
         return REASON_SOLD_OUT;
     if (strcmp(text, "lock-timeout") == 0)
         return REASON_LOCK_TIMEOUT;
-    if (strcmp(text, "lock-error") == 0)
+    if (strcmp(text, "lock-error") == 0 || strcmp(text, "lock-unavailable") == 0 ||
+        strcmp(text, "lock-invalid") == 0)
         return REASON_LOCK_ERROR;
     if (strcmp(text, "lock-lost") == 0)
         return REASON_LOCK_LOST;

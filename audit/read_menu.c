@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the lines of a history about a menu: looks into the cache, questions to the database, what
+ * Reads the lines of a history about a menu: looks into the cache, queries of the database, what
  * was filled in, changed and deleted, and answers.
  */
 #include "memory.h"
@@ -101,7 +101,8 @@ static bool read_look(struct reader *reader, struct record *record)
     if (!json_bool(record->json, "hit", JSON_REQUIRED, &hit, record->error) ||
         (hit && !read_version(record, &version)))
         return false;
-    visit_of(run, record->request)->found = version;
+    if (hit || visit_of(run, record->request)->found == NOT_KNOWN)
+        visit_of(run, record->request)->found = version;
     if (!hit)
         return true;
     menu->looks =
@@ -295,10 +296,11 @@ static bool read_answer(struct reader *reader, struct record *record)
     visit->denied = true; /* until its lines agree */
     if (visit->updates && visit->update != NONE && !visit->deleted) {
         snprintf(record->error, sizeof record->error,
-                 "an update is told done, and deleted nothing; its deleted must come first");
+                 "an update is answered, and deleted nothing; its deleted must come first");
         return false;
     }
-    if (visit->query != NONE && run->menu->queries[visit->query].queried_ns == NOT_STAMPED) {
+    if (!visit->from_cache && visit->query != NONE &&
+        run->menu->queries[visit->query].queried_ns == NOT_STAMPED) {
         snprintf(record->error, sizeof record->error,
                  "request %.60s is answered, and its query is not; its queried must come first",
                  run_request_id(run, record->request));

@@ -36,7 +36,9 @@ struct frame_worker {
 
 static void *open_with(struct frame *frame, struct store *store)
 {
-    void *state = frame->options.open(frame->options.service, store);
+    void *state = store != NULL
+                      ? frame->options.open(frame->options.service, store, frame->open_error)
+                      : NULL;
     struct frame_worker *worker = state != NULL ? calloc(1, sizeof *worker) : NULL;
     if (worker != NULL)
         *worker = (struct frame_worker){frame, state};
@@ -228,11 +230,15 @@ static bool start_parts(struct frame *frame, char error[PROCESS_ERROR_MAX])
         return false;
     if (!start_redis(frame, error))
         return false;
+    error[0] = '\0';
+    frame->open_error = error;
     frame->workers =
         start_pool(frame, (size_t)settings->workers, (size_t)settings->queue, open_sharing);
-    frame->aside = start_pool(frame, ASIDE_THREADS, ASIDE_QUEUE, open_alone);
-    return (frame->workers != NULL && frame->aside != NULL) ||
-           frame_wrong(error, "not enough memory or threads for --workers");
+    if (frame->workers != NULL)
+        frame->aside = start_pool(frame, ASIDE_THREADS, ASIDE_QUEUE, open_alone);
+    if (frame->aside != NULL)
+        return true;
+    return error[0] == '\0' && frame_wrong(error, "not enough memory or threads for --workers");
 }
 
 /* A frame has one Redis. */
@@ -254,8 +260,9 @@ bool frame_start(struct frame *frame, const struct frame_options *options,
                  char error[PROCESS_ERROR_MAX])
 {
     const struct settings_common *settings = options->settings;
-    const int64_t descriptors = settings->connections + ADMIN_CONNECTIONS + 2 * settings->workers +
-                                2 * ASIDE_THREADS + OTHER_DESCRIPTORS;
+    const int64_t descriptors =
+        settings->connections + ADMIN_CONNECTIONS + OTHER_DESCRIPTORS +
+        (2 + options->worker_descriptors) * (settings->workers + ASIDE_THREADS);
     if (!has_servers(settings, error) || (options->fit != NULL && !options->fit(error)))
         return false;
     memset(frame, 0, sizeof *frame);
@@ -328,6 +335,30 @@ bool frame_point(struct frame *frame, const char *group, const char *name)
     struct failpoint_stay stay = {0};
     return frame->failpoints != NULL &&
            failpoints_reach(frame->failpoints, group, name, &stay) == FAILPOINT_FAILS;
+}
+
+void frame_count(struct frame *frame, size_t meter)
+{
+    meter_add(&frame->options.meters[meter].count, 1);
+}
+
+void frame_take_ms(int64_t ms)
+{
+    const struct timespec until = timespec_of(mono_deadline_ns(ms));
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
+        ;
+}
+
+bool frame_has_tokens(const struct settings_common *settings, const char *flag, const char *instead,
+                      char error[PROCESS_ERROR_MAX])
+{
+    if (settings->lock->tokens)
+        return true;
+    snprintf(error, PROCESS_ERROR_MAX,
+             "%s needs a rung that gives tokens, as --lock fair does; --lock %s gives none: take "
+             "another, or %s",
+             flag, settings->lock->name, instead);
+    return false;
 }
 
 /* ---- The process ----------------------------------------------------------------------------- */

@@ -66,11 +66,14 @@ struct frame_options {
     /* Prints further members of the history's `begin` line, with a comma. NULL: there are none. */
     void (*begin)(char *text, size_t size);
     /* Makes what a worker thread has of its own; route->work gets it. It takes the store, its
-     * connection to --redis, which may be NULL. NULL: the thread cannot run. */
-    void *(*open)(struct service *service, struct store *store);
+     * connection to --redis. NULL: the instance cannot start, and error[] says why; "": out of
+     * memory. */
+    void *(*open)(struct service *service, struct store *store, char error[PROCESS_ERROR_MAX]);
     void (*close)(void *state);
     /* Whether that thread's connections work. False: why[] says what does not. */
     bool (*ready)(void *state, char why[FRAME_WHY_MAX]);
+    /* That a worker thread has open, beside its connections to --redis. */
+    int64_t worker_descriptors;
     struct frame_meter *meters; /* the service's own counters; the last one has no name */
 };
 
@@ -86,6 +89,7 @@ struct frame {
     struct workers *workers;           /* --workers threads, for RUN_WORKERS */
     struct workers *aside;             /* for RUN_ASIDE */
     atomic_bool draining;
+    char *open_error; /* for the thread that opens what it needs */
 };
 
 /* False: error[] says why; the process must end. */
@@ -119,5 +123,16 @@ void frame_record_invoke(const struct frame *frame, const struct history_request
 /* A point of the service's that a worker reaches: the thread stays there if it is set so. True:
  * what follows shall fail, as the point defines. */
 bool frame_point(struct frame *frame, const char *group, const char *name);
+
+/* Raises that one of the service's counters. */
+void frame_count(struct frame *frame, size_t meter);
+
+/* Takes that long, as business would. */
+void frame_take_ms(int64_t ms);
+
+/* For frame_options.fit: whether the rung of --lock gives tokens, which `flag` needs; `instead`
+ * does not: "--fill fenced", "--fill plain". False: error[] says so. */
+bool frame_has_tokens(const struct settings_common *settings, const char *flag, const char *instead,
+                      char error[PROCESS_ERROR_MAX]);
 
 #endif

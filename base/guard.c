@@ -11,6 +11,7 @@
 #include "text.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
 struct history_request guard_record(const struct guard *guard)
@@ -20,6 +21,26 @@ struct history_request guard_record(const struct guard *guard)
                                     .item = guard->owner->holder->item,
                                     .rung = guard->frame->options.settings->lock->name,
                                     .lock = guard->lock};
+}
+
+/* Its own lines name the hold themselves. */
+#define RECORD(guard, event, ...)                                                                  \
+    do {                                                                                           \
+        const struct history_request record = guard_record(guard);                                 \
+        history_event((guard)->frame->history, &record, event, __VA_ARGS__);                       \
+    } while (0)
+
+void guard_record_event(const struct guard *guard, const char *event, const char *format, ...)
+{
+    char members[512];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(members, sizeof members, format, values);
+    va_end(values);
+    if (guard->hold != NULL)
+        RECORD(guard, event, ",\"hold\":\"%s\"%s", guard->hold_id, members);
+    else
+        RECORD(guard, event, "%s", members);
 }
 
 bool guard_begin(struct guard *guard, struct frame *frame, struct request *request,
@@ -107,21 +128,26 @@ static dlock_status acquire(struct guard *guard, int64_t wait_ms)
     const char *owner = dlock_owner(guard->hold);
     snprintf(guard->hold_id, sizeof guard->hold_id, "%s#%" PRIu64, owner,
              dlock_acquisition(guard->hold));
-    GUARD_RECORD(guard, "granted",
-                 ",\"hold\":\"%s\",\"mode\":\"exclusive\",\"owner\":\"%s\",\"token\":%" PRIu64
-                 ",\"waited_ns\":%" PRId64,
-                 guard->hold_id, owner, dlock_token(guard->hold),
-                 guard->granted_ns - guard->request->arrived_ns);
-    GUARD_RECORD(guard, "enter", ",\"hold\":\"%s\"", guard->hold_id);
+    RECORD(guard, "granted",
+           ",\"hold\":\"%s\",\"mode\":\"exclusive\",\"owner\":\"%s\",\"token\":%" PRIu64
+           ",\"waited_ns\":%" PRId64,
+           guard->hold_id, owner, dlock_token(guard->hold),
+           guard->granted_ns - guard->request->arrived_ns);
+    RECORD(guard, "enter", ",\"hold\":\"%s\"", guard->hold_id);
     return DLOCK_OK;
+}
+
+int64_t guard_left_ms(const struct guard *guard)
+{
+    const int64_t waited_ms = (mono_ns() - guard->request->arrived_ns) / NS_PER_MS;
+    const int64_t left_ms = guard->frame->options.settings->wait_ms - waited_ms;
+    return left_ms > 0 ? left_ms : 0;
 }
 
 bool guard_enter(struct guard *guard)
 {
     struct request *request = guard->request;
-    const int64_t waited_ms = (mono_ns() - request->arrived_ns) / NS_PER_MS;
-    const int64_t left_ms = guard->frame->options.settings->wait_ms - waited_ms;
-    const dlock_status status = acquire(guard, left_ms > 0 ? left_ms : 0);
+    const dlock_status status = acquire(guard, guard_left_ms(guard));
     if (guard->hold == NULL)
         answer_not_granted(request, status);
     else if (http_is_client_closed(request)) /* it may have sent the request again */
@@ -138,6 +164,14 @@ bool guard_try(struct guard *guard)
 bool guard_is_valid(const struct guard *guard)
 {
     return dlock_valid(guard->hold);
+}
+
+bool guard_go_on(struct guard *guard)
+{
+    const bool valid = guard_is_valid(guard);
+    if (!valid)
+        answer_problem(guard->request, PROBLEM_LOCK_LOST, "the hold is no longer valid");
+    return valid;
 }
 
 /* ---- Its data -------------------------------------------------------------------------------- */
@@ -159,7 +193,23 @@ void guard_end_lost(struct guard *guard, struct store *store)
     enum store_status killed;
     while ((killed = store_kill_broken(store, &broken)) == STORE_UNAVAILABLE && mono_ns() < ends_ns)
         nanosleep(&(struct timespec){.tv_nsec = KILL_PAUSE_MS * NS_PER_MS}, NULL);
-    guard->abandons = killed != STORE_OK;
+    guard->abandons |= killed != STORE_OK;
+}
+
+bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv)
+{
+    const struct settings_common *settings = guard->frame->options.settings;
+    const int64_t until_ns = mono_deadline_ns(settings->wait_ms);
+    const redisReply *reply;
+    enum store_status status;
+    while ((status = store_command(store, argc, argv, &reply)) != STORE_OK) {
+        if (status == STORE_LOST)
+            guard_end_lost(guard, store);
+        if (mono_ns() >= until_ns)
+            return false;
+        frame_take_ms(settings->retry_ms);
+    }
+    return true;
 }
 
 bool guard_write_failed(struct guard *guard, struct store *store, enum store_status status)
@@ -178,14 +228,14 @@ static void guard_abandon(struct guard *guard)
     dlock_abandon(guard->hold);
     log_event(LOG_WARNING, "abandoned",
               "%s: a write may still arrive, so the lock is left to expire", guard->lock);
-    GUARD_RECORD(guard, "release", ",\"hold\":\"%s\",\"status\":\"ABANDONED\"", guard->hold_id);
+    RECORD(guard, "release", ",\"hold\":\"%s\",\"status\":\"ABANDONED\"", guard->hold_id);
 }
 
 void guard_leave(struct guard *guard)
 {
     if (guard->hold == NULL)
         return;
-    GUARD_RECORD(guard, "exit", ",\"hold\":\"%s\"", guard->hold_id);
+    RECORD(guard, "exit", ",\"hold\":\"%s\"", guard->hold_id);
     if (guard->abandons) {
         guard_abandon(guard);
         guard->hold = NULL;
@@ -198,8 +248,8 @@ void guard_leave(struct guard *guard)
         lock_meter_release();
     else
         log_event(LOG_WARNING, "release", "%s: %s", guard->lock, dlock_error());
-    GUARD_RECORD(guard, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", guard->hold_id,
-                 dlock_status_name(released));
+    RECORD(guard, "release", ",\"hold\":\"%s\",\"status\":\"%s\"", guard->hold_id,
+           dlock_status_name(released));
 }
 
 static void record_problem(const struct guard *guard)
@@ -209,7 +259,7 @@ static void record_problem(const struct guard *guard)
     const char *event = strcmp(reason, "outcome-unknown") == 0          ? "unknown"
                         : answer->status < 500 || answer->status == 503 ? "refused"
                                                                         : "fail";
-    GUARD_RECORD(guard, event, ",\"code\":%u,\"reason\":\"%s\"", answer->status, reason);
+    RECORD(guard, event, ",\"code\":%u,\"reason\":\"%s\"", answer->status, reason);
 }
 
 void guard_end(struct guard *guard)

@@ -34,6 +34,10 @@ bool guard_enter(struct guard *guard);
 bool guard_try(struct guard *guard);
 /* Whether the hold is valid now. */
 bool guard_is_valid(const struct guard *guard);
+/* The same. False: the request is answered, too: lock-lost. */
+bool guard_go_on(struct guard *guard);
+/* What is left of the request's --wait-ms; at least 0. */
+int64_t guard_left_ms(const struct guard *guard);
 /* Answers a request whose command was not STORE_OK, and returns false. The first is for a command
  * that only reads. After the second one's STORE_LOST the write may be carried out later: so the
  * server is made to end its connection. If that fails, the lock is left to expire. */
@@ -41,6 +45,10 @@ bool guard_read_failed(struct guard *guard, struct store *store, enum store_stat
 bool guard_write_failed(struct guard *guard, struct store *store, enum store_status status);
 /* What guard_write_failed does after STORE_LOST, without the answer. */
 void guard_end_lost(struct guard *guard, struct store *store);
+/* Sends a command that may be carried out twice until it is answered, for --wait-ms at most. After
+ * STORE_LOST it does what guard_end_lost does before it sends the next one, so that none comes late.
+ * False: the latest one was not answered; the request is not, either. */
+bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv);
 /* Releases the lock, if it is held. A failed release undoes nothing: it is logged. */
 void guard_leave(struct guard *guard);
 /* Leaves, and ends what guard_begin began. If the answer is a problem, it is recorded as the
@@ -48,12 +56,10 @@ void guard_leave(struct guard *guard);
  * answer of another kind was recorded by the service. */
 void guard_end(struct guard *guard);
 
-/* Records an event of the request; the rest is as of history_event. */
+/* Records an event of the request, with its hold if it has one; the rest is as of history_event. */
+#define GUARD_RECORD(guard, event, ...) guard_record_event(guard, event, __VA_ARGS__)
+void guard_record_event(const struct guard *guard, const char *event, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 struct history_request guard_record(const struct guard *guard);
-#define GUARD_RECORD(guard, event, ...)                                                            \
-    do {                                                                                           \
-        const struct history_request record = guard_record(guard);                                 \
-        history_event((guard)->frame->history, &record, event, __VA_ARGS__);                       \
-    } while (0)
 
 #endif

@@ -4,6 +4,8 @@
  */
 #include "json.h"
 
+#include "text.h"
+
 #include <string.h>
 
 #define DIGITS "0123456789"
@@ -91,6 +93,8 @@ cJSON *json_body(struct request *request, const char *example)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "the body must be JSON, and no text in it may hold \\u0000, as in %s",
                        example);
+    else if (!text_is_utf8(body, request->body_size))
+        answer_problem(request, PROBLEM_INVALID_JSON, "the body must be UTF-8, as in %s", example);
     else if (behind != body + request->body_size)
         answer_problem(request, PROBLEM_INVALID_JSON,
                        "bytes follow the JSON; it must end there, as in %s", example);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The JSON of requests. What two parsers may read differently is refused: bytes after the value; a
- * name twice in an object; a number with leading zeros; \u0000 in a text.
+ * The JSON of requests. What two parsers may read differently is refused: bytes that are no UTF-8;
+ * bytes after the value; a name twice in an object; a number with leading zeros; \u0000 in a text.
  */
 #ifndef JSON_H
 #define JSON_H

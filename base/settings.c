@@ -370,9 +370,10 @@ static bool read_action(struct settings_request *request, const char *name, cons
         *took_next = value == NULL;
         request->action = SETTINGS_HEALTHCHECK;
         request->url = value != NULL ? value : next;
+        static const char admin[] = "admin-listen";
         return request->url != NULL ||
-               settings_wrong(error,
-                              "--healthcheck needs a URL, as in http://127.0.0.1:8001/livez");
+               settings_wrong(error, "--healthcheck needs a URL, as in http://%s/livez",
+                              find_row(admin, sizeof admin - 1)->fallback);
     }
     if (strcmp(name, "help") == 0 && value != NULL) {
         request->action = SETTINGS_HELP_MARKDOWN;

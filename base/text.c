@@ -4,6 +4,7 @@
  */
 #include "text.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,41 @@ void text_quote(char *out, size_t size, const char *text)
         out[used++] = *text >= 0x20 && *text < 0x7f ? *text : '?';
     }
     out[used] = '\0';
+}
+
+/* How many bytes the character at `at` has; 0: it is none. The shortest form counts, up to U+10FFFF
+ * and without surrogates: so says the second byte. */
+static size_t utf8_size(const unsigned char *at, size_t left)
+{
+    const size_t size = *at < 0x80   ? 1
+                        : *at < 0xc2 ? 0
+                        : *at < 0xe0 ? 2
+                        : *at < 0xf0 ? 3
+                        : *at < 0xf5 ? 4
+                                     : 0;
+    if (size > left)
+        return 0;
+    for (size_t i = 1; i < size; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    const bool wrong = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+                       (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f);
+    return wrong ? 0 : size;
+}
+
+bool text_is_utf8(const char *text, size_t size)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    size_t step = 1;
+    for (; size > 0 && step > 0; size -= step, at += step)
+        step = utf8_size(at, size);
+    return step > 0;
+}
+
+const char *text_of(char text[24], int64_t number)
+{
+    snprintf(text, 24, "%" PRId64, number);
+    return text;
 }
 
 bool text_join(char *text, size_t size, const char *separator, const char *item)

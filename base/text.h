@@ -14,6 +14,13 @@
  * sent. */
 void text_quote(char *out, size_t size, const char *text);
 
+/* The number in digits, for as long as the block. */
+#define TEXT_OF(number) text_of((char[24]){""}, number)
+const char *text_of(char text[24], int64_t number);
+
+/* Whether the bytes are UTF-8 (RFC 3629). */
+bool text_is_utf8(const char *text, size_t size);
+
 /* Appends the item to a list in `text`, after the separator unless it is the first. False: the text
  * was cut to fit. */
 bool text_join(char *text, size_t size, const char *separator, const char *item);

@@ -19,6 +19,7 @@ struct worker {
     struct workers *workers;
     pthread_t thread;
     pthread_cond_t wake;
+    enum { OPENING, OPENED, NOT_OPENED } state;
     bool woken;
     struct worker *next_idle;
 };
@@ -35,6 +36,7 @@ struct workers {
     bool waking;                        /* a woken thread has not taken work yet */
     bool stopping;
     pthread_cond_t clock; /* wakes the timekeeper: a request rests, or the end */
+    pthread_cond_t opened;
     pthread_t timekeeper;
     bool timekeeper_runs;
     size_t started;
@@ -101,12 +103,33 @@ static struct request *workers_take(struct worker *worker)
     return request;
 }
 
+static void workers_tell_open(struct worker *worker, bool opened)
+{
+    struct workers *workers = worker->workers;
+    pthread_mutex_lock(&workers->mutex);
+    worker->state = opened ? OPENED : NOT_OPENED;
+    pthread_cond_signal(&workers->opened);
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+static bool workers_await_open(struct worker *worker)
+{
+    struct workers *workers = worker->workers;
+    pthread_mutex_lock(&workers->mutex);
+    while (worker->state == OPENING)
+        pthread_cond_wait(&workers->opened, &workers->mutex);
+    const bool opened = worker->state == OPENED;
+    pthread_mutex_unlock(&workers->mutex);
+    return opened;
+}
+
 static void *workers_work(void *arg)
 {
     struct worker *worker = arg;
     const struct workers_options *options = &worker->workers->options;
     void *state = options->open(options->arg);
     struct request *request;
+    workers_tell_open(worker, state != NULL);
     /* A reply that arrives must not preempt another thread: on a busy machine the switches cost
      * more than the sale. A failure is ignored, because a sandbox may forbid it. */
     sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
@@ -260,6 +283,7 @@ struct workers *workers_start(const struct workers_options *options)
     workers->options = *options;
     pthread_mutex_init(&workers->mutex, NULL);
     cond_init(&workers->clock);
+    pthread_cond_init(&workers->opened, NULL);
     workers->timekeeper_runs =
         pthread_create(&workers->timekeeper, NULL, workers_keep_time, workers) == 0;
     bool running = workers->timekeeper_runs;
@@ -272,6 +296,7 @@ struct workers *workers_start(const struct workers_options *options)
             workers->started++;
         else
             pthread_cond_destroy(&worker->wake);
+        running = running && workers_await_open(worker);
     }
     if (running)
         return workers;
@@ -307,6 +332,7 @@ void workers_free(struct workers *workers)
     for (size_t i = 0; i < workers->started; i++)
         pthread_cond_destroy(&workers->worker[i].wake);
     pthread_cond_destroy(&workers->clock);
+    pthread_cond_destroy(&workers->opened);
     pthread_mutex_destroy(&workers->mutex);
     free(workers);
 }

@@ -14,7 +14,7 @@ struct workers_options {
     size_t queue_max;
     int64_t wait_ms; /* an older request is given to `expire` and not run */
     void *arg;
-    /* Makes a thread's own state. NULL: the thread cannot run. */
+    /* Makes a thread's own state; for one thread after the other. NULL: the thread cannot run. */
     void *(*open)(void *arg);
     void (*close)(void *state);
     void (*run)(void *state, struct request *request);
@@ -23,7 +23,7 @@ struct workers_options {
     void (*expire)(void *arg, struct request *request);
 };
 
-/* NULL when out of memory or threads. */
+/* Returns when each thread has its state. NULL: out of memory or threads, or a thread has none. */
 struct workers *workers_start(const struct workers_options *options);
 /* Accepts nothing more, and ends the threads when they have run what is queued. No request may
  * still wait to be resumed. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define BUSY_MS 5000 /* how long a write waits for another instance's */
+#define BUSY_MS 5000 /* how long a statement waits for another instance's, at most */
 
 struct database {
     sqlite3 *sqlite;
@@ -76,8 +76,10 @@ const char *database_error(const struct database *database)
 }
 
 /* The first row's version; its dishes go into the menu if it has any. */
-static enum database_status step(sqlite3_stmt *statement, struct menu *menu)
+static enum database_status step(sqlite3_stmt *statement, struct menu *menu, int64_t wait_ms)
 {
+    sqlite3_busy_timeout(sqlite3_db_handle(statement),
+                         (int)(wait_ms < BUSY_MS ? wait_ms : BUSY_MS));
     int said = sqlite3_step(statement);
     const bool has_row = said == SQLITE_ROW;
     if (has_row) {
@@ -93,15 +95,17 @@ static enum database_status step(sqlite3_stmt *statement, struct menu *menu)
     return said != SQLITE_DONE ? DATABASE_FAILED : has_row ? DATABASE_OK : DATABASE_MISSING;
 }
 
-enum database_status database_read(struct database *database, const char *name, struct menu *menu)
+enum database_status database_read(struct database *database, const char *name, struct menu *menu,
+                                   int64_t wait_ms)
 {
     sqlite3_bind_text(database->read, 1, name, -1, SQLITE_STATIC);
-    return step(database->read, menu);
+    return step(database->read, menu, wait_ms);
 }
 
-enum database_status database_write(struct database *database, const char *name, struct menu *menu)
+enum database_status database_write(struct database *database, const char *name, struct menu *menu,
+                                    int64_t wait_ms)
 {
     sqlite3_bind_text(database->write, 1, name, -1, SQLITE_STATIC);
     sqlite3_bind_text(database->write, 2, menu->dishes, -1, SQLITE_STATIC);
-    return step(database->write, menu);
+    return step(database->write, menu, wait_ms);
 }

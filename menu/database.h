@@ -17,6 +17,7 @@ struct menu {
 
 /* A connection, used by one thread at a time. */
 struct database;
+#define DATABASE_DESCRIPTORS 2 /* that it has open: the file, and the log of its changes */
 /* Opens the file, and makes it if it is not there. NULL: error[] says why. */
 #define DATABASE_ERROR_MAX 512
 struct database *database_open(const char *file, char error[DATABASE_ERROR_MAX]);
@@ -24,9 +25,12 @@ void database_close(struct database *database);
 
 /* With DATABASE_FAILED nothing was written; database_error() says why. */
 enum database_status { DATABASE_OK, DATABASE_MISSING, DATABASE_FAILED };
-enum database_status database_read(struct database *database, const char *name, struct menu *menu);
+/* Waits for another instance's write for wait_ms at most. */
+enum database_status database_read(struct database *database, const char *name, struct menu *menu,
+                                   int64_t wait_ms);
 /* Writes menu->dishes, and sets menu->version to the new one. */
-enum database_status database_write(struct database *database, const char *name, struct menu *menu);
+enum database_status database_write(struct database *database, const char *name, struct menu *menu,
+                                    int64_t wait_ms);
 const char *database_error(const struct database *database);
 
 #endif

@@ -10,8 +10,8 @@
 #include "json.h"
 #include "log.h"
 #include "menu_scripts.h"
-#include "meter.h"
 #include "program.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -94,36 +94,18 @@ static struct frame_meter meters[] = {
 };
 enum { HITS, QUERIES, FILLS, FILLS_REFUSED, UPDATES };
 
-static void count(int meter)
-{
-    meter_add(&meters[meter].count, 1);
-}
-
 /* ---- The cache ------------------------------------------------------------------------------- */
-
-/* Records an event of the request, with the hold under which it happens. */
-#define RECORD(serving, event, ...)                                                                \
-    do {                                                                                           \
-        char members[160];                                                                         \
-        snprintf(members, sizeof members, __VA_ARGS__);                                            \
-        record_event(&(serving)->guard, event, members);                                           \
-    } while (0)
-static void record_event(const struct guard *guard, const char *event, const char *members)
-{
-    if (guard->hold != NULL)
-        GUARD_RECORD(guard, event, ",\"hold\":\"%s\"%s", guard->hold_id, members);
-    else
-        GUARD_RECORD(guard, event, "%s", members);
-}
 
 struct serving {
     struct guard guard;
-    struct worker *worker;
+    struct store *store;
+    struct database *database;
     struct request *request;
     char key[ITEM_MAX + 16];
     char claim_key[ITEM_MAX + 24];
     struct menu menu;
-    int64_t left_ms; /* the cached menu's */
+    struct menu cached; /* what its latest look found; version 0: nothing yet */
+    int64_t left_ms;    /* the cached menu's */
 };
 
 /* The token that claims the menu; "": none. */
@@ -136,13 +118,14 @@ static const char *claim_of(const struct serving *serving, char text[24])
 }
 
 /* Reads "VERSION DISHES". False: it is nothing of that form. */
-static bool take_cached(struct serving *serving, const char *text)
+static bool take_cached(struct menu *cached, const char *text)
 {
     char *dishes = NULL;
-    serving->menu.version = strtoll(text, &dishes, 10);
-    if (serving->menu.version < 1 || strncmp(dishes, " [", 2) != 0 || strlen(dishes + 1) > MENU_MAX)
+    const int64_t version = strtoll(text, &dishes, 10);
+    if (version < 1 || strncmp(dishes, " [", 2) != 0 || strlen(dishes + 1) > MENU_MAX)
         return false;
-    snprintf(serving->menu.dishes, sizeof serving->menu.dishes, "%s", dishes + 1);
+    cached->version = version;
+    snprintf(cached->dishes, sizeof cached->dishes, "%s", dishes + 1);
     return true;
 }
 
@@ -150,21 +133,20 @@ static bool take_cached(struct serving *serving, const char *text)
  * request is answered. *hit: the menu is there. */
 static bool look(struct serving *serving, bool *hit)
 {
-    char claim[24], claim_ms[24], refresh_ms[24];
+    char claim[24];
     const redisReply *reply;
-    snprintf(claim_ms, sizeof claim_ms, "%" PRId64, config.common.ttl_ms + config.db_ms);
     /* Without a second look each menu is filled, so each is claimed. */
-    snprintf(refresh_ms, sizeof refresh_ms, "%" PRId64,
-             config.second_look ? config.refresh_ms : INT64_MAX);
-    enum store_status status =
-        store_run(serving->worker->store, &lua_look,
-                  (const char *const[]){"2", serving->key, serving->claim_key,
-                                        claim_of(serving, claim), claim_ms, refresh_ms, NULL},
+    const int64_t claims_ms = config.second_look ? config.refresh_ms : INT64_MAX;
+    const enum store_status status =
+        store_run(serving->store, &lua_look,
+                  (const char *const[]){
+                      "2", serving->key, serving->claim_key, claim_of(serving, claim),
+                      TEXT_OF(config.common.ttl_ms + config.db_ms), TEXT_OF(claims_ms), NULL},
                   &reply);
     if (status != STORE_OK)
-        return guard_read_failed(&serving->guard, serving->worker->store, status);
+        return guard_read_failed(&serving->guard, serving->store, status);
     *hit = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2;
-    if (*hit && !take_cached(serving, reply->element[0]->str)) {
+    if (*hit && !take_cached(&serving->cached, reply->element[0]->str)) {
         answer_problem(serving->request, PROBLEM_STORE_INVALID, "%s holds no menu: delete it",
                        serving->key);
         return false;
@@ -172,7 +154,7 @@ static bool look(struct serving *serving, bool *hit)
     if (*hit)
         serving->left_ms = reply->element[1]->integer;
     GUARD_RECORD(&serving->guard, "looked", ",\"hit\":%s,\"version\":%" PRId64 ",\"second\":%s",
-                 *hit ? "true" : "false", *hit ? serving->menu.version : 0,
+                 *hit ? "true" : "false", *hit ? serving->cached.version : 0,
                  serving->guard.hold != NULL ? "true" : "false");
     return true;
 }
@@ -181,63 +163,56 @@ static bool look(struct serving *serving, bool *hit)
  * here. */
 static void fill(struct serving *serving)
 {
-    char menu[MENU_MAX + 24], cache_ms[24], claim[24];
+    char menu[MENU_MAX + 24], claim[24];
+    const char *cache_ms = TEXT_OF(config.cache_ms);
     const redisReply *reply;
     snprintf(menu, sizeof menu, "%" PRId64 " %s", serving->menu.version, serving->menu.dishes);
-    snprintf(cache_ms, sizeof cache_ms, "%" PRId64, config.cache_ms);
     const int64_t sent_ns = mono_ns();
     enum store_status status =
         config.fill == FILL_FENCED
-            ? store_run(serving->worker->store, &lua_fill,
+            ? store_run(serving->store, &lua_fill,
                         (const char *const[]){"2", serving->key, serving->claim_key, menu, cache_ms,
                                               claim_of(serving, claim), NULL},
                         &reply)
-            : store_command(serving->worker->store, 5,
+            : store_command(serving->store, 5,
                             (const char *const[]){"SET", serving->key, menu, "PX", cache_ms},
                             &reply);
     if (status == STORE_OK) {
-        count(FILLS);
-        RECORD(serving, "filled",
-               ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"cache_ms\":%" PRId64,
-               serving->menu.version, sent_ns, config.cache_ms);
-    } else if (strcmp(store_code(serving->worker->store), "STALE") == 0) {
-        count(FILLS_REFUSED);
-        RECORD(serving, "fill_refused", ",\"token\":%s,\"newest\":%s", claim,
-               store_last_word(serving->worker->store));
+        frame_count(serving->guard.frame, FILLS);
+        GUARD_RECORD(&serving->guard, "filled",
+                     ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"cache_ms\":%" PRId64,
+                     serving->menu.version, sent_ns, config.cache_ms);
+    } else if (strcmp(store_code(serving->store), "STALE") == 0) {
+        frame_count(serving->guard.frame, FILLS_REFUSED);
+        GUARD_RECORD(&serving->guard, "fill_refused", ",\"token\":%s,\"newest\":%s", claim,
+                     store_last_word(serving->store));
     } else {
         log_event(LOG_WARNING, "cache", "%s is not filled: %s", serving->key,
-                  store_error(serving->worker->store));
+                  store_error(serving->store));
         if (status == STORE_LOST &&
             config.fill == FILL_PLAIN) /* the other kind does no harm late */
-            guard_end_lost(&serving->guard, serving->worker->store);
+            guard_end_lost(&serving->guard, serving->store);
     }
 }
 
 /* ---- The database ---------------------------------------------------------------------------- */
 
-static void take_time(int64_t ms)
-{
-    const struct timespec until = timespec_of(mono_deadline_ns(ms));
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-        ;
-}
-
 /* False: the request is answered. */
 static bool query(struct serving *serving)
 {
-    count(QUERIES);
-    RECORD(serving, "query", "%s", "");
-    enum database_status status =
-        database_read(serving->worker->database, serving->guard.item, &serving->menu);
-    take_time(config.db_ms);
+    frame_count(serving->guard.frame, QUERIES);
+    GUARD_RECORD(&serving->guard, "query", "%s", "");
+    enum database_status status = database_read(serving->database, serving->guard.item,
+                                                &serving->menu, guard_left_ms(&serving->guard));
+    frame_take_ms(config.db_ms);
     if (status == DATABASE_OK)
-        RECORD(serving, "queried", ",\"version\":%" PRId64, serving->menu.version);
+        GUARD_RECORD(&serving->guard, "queried", ",\"version\":%" PRId64, serving->menu.version);
     else if (status == DATABASE_MISSING)
         answer_problem(serving->request, PROBLEM_UNKNOWN_MENU, "there is no menu %s",
                        serving->guard.item);
     else
         answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
-                       database_error(serving->worker->database));
+                       database_error(serving->database));
     return status == DATABASE_OK;
 }
 
@@ -261,6 +236,13 @@ static bool is_due(const struct serving *serving)
     return serving->left_ms >= 0 && serving->left_ms < config.refresh_ms; /* -1: it never expires */
 }
 
+static void answer_cached(struct serving *serving)
+{
+    frame_count(serving->guard.frame, HITS);
+    serving->menu = serving->cached;
+    answer_menu(serving, "cache");
+}
+
 /* Under the lock: asks the database and fills the cache, unless another reader has just done it. */
 static void rebuild(struct serving *serving)
 {
@@ -268,16 +250,39 @@ static void rebuild(struct serving *serving)
     if ((config.second_look || config.fill == FILL_FENCED) && !look(serving, &hit))
         return;
     if (config.second_look && hit && !is_due(serving)) {
-        count(HITS);
-        answer_menu(serving, "cache");
+        answer_cached(serving);
         return;
     }
     frame_point(serving->guard.frame, "menu", "missed");
-    if (!query(serving))
+    if (!guard_go_on(&serving->guard) || !query(serving))
         return;
     frame_point(serving->guard.frame, "menu", "before_fill");
     fill(serving);
     answer_menu(serving, "database");
+}
+
+/* In --retry-ms, one reader of this instance asks for the lock to refresh a menu. Menus with the
+ * same hash take turns. */
+static bool is_turn(const struct serving *serving)
+{
+    static _Atomic int64_t next_ns[256];
+    _Atomic int64_t *next = &next_ns[text_hash(TEXT_HASH, serving->guard.item) % 256];
+    const int64_t now_ns = mono_ns();
+    int64_t turn_ns = atomic_load(next);
+    return now_ns >= turn_ns && atomic_compare_exchange_strong(
+                                    next, &turn_ns, now_ns + config.common.retry_ms * NS_PER_MS);
+}
+
+/* If a refresh fails, its reader has the cached menu still. */
+static void refresh(struct serving *serving)
+{
+    struct answer *answer = &serving->request->answer;
+    rebuild(serving);
+    if (answer->status == 200)
+        return;
+    log_event(LOG_WARNING, "refresh", "%s is not refreshed: %s", serving->key, answer->text);
+    *answer = (struct answer){0};
+    answer_cached(serving);
 }
 
 static void read_menu(struct serving *serving)
@@ -285,37 +290,26 @@ static void read_menu(struct serving *serving)
     bool hit = false;
     if (!look(serving, &hit))
         return;
-    const bool refreshes = hit && is_due(serving);
-    if (hit && !(refreshes && guard_try(&serving->guard))) {
-        count(HITS);
-        answer_menu(serving, "cache");
-        return;
-    }
-    if (refreshes || guard_enter(&serving->guard))
+    if (!hit && guard_enter(&serving->guard))
         rebuild(serving);
+    else if (hit && is_due(serving) && is_turn(serving) && guard_try(&serving->guard))
+        refresh(serving);
+    else if (hit)
+        answer_cached(serving);
 }
 
 /* ---- Updates --------------------------------------------------------------------------------- */
 
-/* Deleting twice does no harm, so a lost reply is asked for again, for --wait-ms at most. */
 static bool delete_cached(struct serving *serving, int64_t *sent_ns)
 {
-    const redisReply *reply;
-    const int64_t until_ns = mono_deadline_ns(config.common.wait_ms);
-    enum store_status status;
     *sent_ns = mono_ns();
-    do {
-        status =
-            store_command(serving->worker->store, 3,
-                          (const char *const[]){"DEL", serving->key, serving->claim_key}, &reply);
-        if (status == STORE_OK)
-            return true;
-        take_time(config.common.retry_ms);
-    } while (mono_ns() < until_ns);
+    if (guard_repeat(&serving->guard, serving->store, 3,
+                     (const char *const[]){"DEL", serving->key, serving->claim_key}))
+        return true;
     answer_problem(serving->request, PROBLEM_OUTCOME_UNKNOWN,
                    "the database has version %" PRId64
                    "; the old menu may stay in the cache for %" PRId64 " ms: %s",
-                   serving->menu.version, config.cache_ms, store_error(serving->worker->store));
+                   serving->menu.version, config.cache_ms, store_error(serving->store));
     return false;
 }
 
@@ -325,19 +319,19 @@ static void update(struct serving *serving)
     if (config.guard_update && !guard_enter(&serving->guard))
         return;
     frame_point(serving->guard.frame, "menu", "before_write");
-    if (database_write(serving->worker->database, serving->guard.item, &serving->menu) !=
-        DATABASE_OK) {
+    if (database_write(serving->database, serving->guard.item, &serving->menu,
+                       guard_left_ms(&serving->guard)) != DATABASE_OK) {
         answer_problem(serving->request, PROBLEM_DATABASE_UNAVAILABLE, "%s",
-                       database_error(serving->worker->database));
+                       database_error(serving->database));
         return;
     }
-    count(UPDATES);
-    RECORD(serving, "updated", ",\"version\":%" PRId64, serving->menu.version);
+    frame_count(serving->guard.frame, UPDATES);
+    GUARD_RECORD(&serving->guard, "updated", ",\"version\":%" PRId64, serving->menu.version);
     frame_point(serving->guard.frame, "menu", "updated");
     if (!delete_cached(serving, &sent_ns))
         return;
-    RECORD(serving, "deleted", ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64,
-           serving->menu.version, sent_ns);
+    GUARD_RECORD(&serving->guard, "deleted", ",\"version\":%" PRId64 ",\"sent_ns\":%" PRId64,
+                 serving->menu.version, sent_ns);
     answer_menu(serving, "database");
 }
 
@@ -371,7 +365,9 @@ static bool take_dishes(struct request *request, struct menu *menu)
 static bool serve(struct service *of, void *state, struct request *request, const struct menu *menu,
                   void (*run)(struct serving *serving))
 {
-    struct serving serving = {.worker = state, .request = request};
+    const struct worker *worker = state;
+    struct serving serving = {
+        .store = worker->store, .database = worker->database, .request = request};
     if (menu != NULL)
         serving.menu = *menu;
     if (!guard_begin(&serving.guard, &of->frame, request, request->part))
@@ -380,7 +376,7 @@ static bool serve(struct service *of, void *state, struct request *request, cons
     snprintf(serving.claim_key, sizeof serving.claim_key, "%s:claim", serving.key);
     run(&serving);
     guard_end(&serving.guard);
-    store_rest(serving.worker->store);
+    store_rest(serving.store);
     return true;
 }
 
@@ -427,22 +423,17 @@ static void close_worker(void *state)
     free(worker);
 }
 
-static void *open_worker(struct service *of, struct store *store)
+static void *open_worker(struct service *of, struct store *store, char error[PROCESS_ERROR_MAX])
 {
-    char error[DATABASE_ERROR_MAX];
-    struct worker *worker = calloc(1, sizeof *worker);
+    struct database *database = database_open(config.database, error);
+    struct worker *worker = database != NULL ? malloc(sizeof *worker) : NULL;
     (void)of;
-    if (worker == NULL) {
-        store_free(store);
-        return NULL;
-    }
-    worker->store = store;
-    worker->database = database_open(config.database, error);
-    if (worker->database == NULL)
-        log_event(LOG_ERROR, "database", "%s", error);
-    if (worker->store != NULL && worker->database != NULL)
+    if (worker != NULL) {
+        *worker = (struct worker){store, database};
         return worker;
-    close_worker(worker);
+    }
+    database_close(database);
+    store_free(store);
     return NULL;
 }
 
@@ -451,7 +442,8 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
     const struct worker *worker = state;
     struct menu menu;
     const bool has_cache = store_check(worker->store, "menu:{readyz}") == STORE_OK;
-    const bool has_database = database_read(worker->database, "readyz", &menu) != DATABASE_FAILED;
+    const bool has_database = database_read(worker->database, "readyz", &menu,
+                                            config.common.redis_timeout_ms) != DATABASE_FAILED;
     snprintf(why, FRAME_WHY_MAX, "%s",
              !has_cache ? store_error(worker->store) : database_error(worker->database));
     store_rest(worker->store);
@@ -460,13 +452,9 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 
 static bool fits(char error[PROCESS_ERROR_MAX])
 {
-    if (config.fill == FILL_FENCED && !config.common.lock->tokens) {
-        snprintf(error, PROCESS_ERROR_MAX,
-                 "--fill fenced needs a rung that gives tokens, as --lock fair does; --lock %s "
-                 "gives none: take another, or --fill plain",
-                 config.common.lock->name);
+    if (config.fill == FILL_FENCED &&
+        !frame_has_tokens(&config.common, "--fill fenced", "--fill plain", error))
         return false;
-    }
     if (config.refresh_ms >= config.cache_ms) {
         snprintf(error, PROCESS_ERROR_MAX,
                  "--refresh-ms %" PRId64 " must be less than --cache-ms %" PRId64
@@ -474,9 +462,7 @@ static bool fits(char error[PROCESS_ERROR_MAX])
                  config.refresh_ms, config.cache_ms);
         return false;
     }
-    struct database *database = database_open(config.database, error);
-    database_close(database);
-    return database != NULL;
+    return true;
 }
 
 static void print_invoke(const struct request *request, char *text, size_t size)
@@ -507,6 +493,7 @@ int main(int argc, char **argv)
                                               .open = open_worker,
                                               .close = close_worker,
                                               .ready = is_ready,
+                                              .worker_descriptors = DATABASE_DESCRIPTORS,
                                               .meters = meters},
                       &config, argc, argv);
 }

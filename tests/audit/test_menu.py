@@ -2,12 +2,13 @@
 """Of a menu: clean runs and near misses are never accused."""
 import menu
 import pytest
+import shop
 from judge import SEEDS, audit, judge
 from menu import MS, Menu
 
 
 def begun(seed, rung="watchdog", **settings):
-    """A world and a time in it; instances a and b, one list, version 3."""
+    """A world and a time in it; instances a and b, one menu, version 3."""
     world = Menu(seed).start(**{"rung": rung, "instances": ["a", "b"], "items": {"lunch": 3}, "fault": "made", "expect": ["ok"],
                                 **settings})
     return world, world.t0 + MS
@@ -41,7 +42,7 @@ def hit(world, instance, t_ns, version, name=None):
 
 
 def update(world, instance, t_ns, version, token=None, guarded=True, sent=None):
-    """Asked at t_ns, in the database at t_ns + 10, deleted by t_ns + 20, told done at t_ns + 30."""
+    """Asked at t_ns, in the database at t_ns + 10, deleted by t_ns + 20, answered at t_ns + 30."""
     request = world.ask("lunch", instance, t_ns, "update")
     if guarded:
         world.enter(request, t_ns + 1, t_ns + 2, token)
@@ -57,7 +58,7 @@ def update(world, instance, t_ns, version, token=None, guarded=True, sent=None):
 
 # ---- Near misses ----------------------------------------------------------------------------------
 def asked_at_the_end(seed):
-    """The second question comes at the nanosecond at which the time to live of the first one's answer is over."""
+    """The second query comes at the nanosecond at which the time to live of the first one's answer is over."""
     world, now = begun(seed)
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
     end = now + 30 + world.settings["cache_ms"] * MS
@@ -66,7 +67,7 @@ def asked_at_the_end(seed):
 
 
 def updated_at_the_invoke(seed):
-    """A reader comes at the very stamp at which the update is told done, and gets what was there before it."""
+    """A reader comes at the very stamp at which the update is answered, and gets what was there before it."""
     world, now = begun(seed, guard_update="off")
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
     done = update(world, "b", now + 100, 4, guarded=False)["outcome"]["t_ns"]
@@ -77,7 +78,7 @@ def updated_at_the_invoke(seed):
 
 
 def died_rebuilding(seed):
-    """Its question has no end; the lock expires, another asks."""
+    """Its query has no end; the lock expires, another asks."""
     world, now = begun(seed)
     dead = rebuild(world, "a", now, 3, fills=False)
     world.sample(dead, now + 30, 502, "")
@@ -87,7 +88,7 @@ def died_rebuilding(seed):
 
 
 def died_after_its_fill(seed):
-    """The list is in the cache, and nobody could say that it filled it in."""
+    """The menu is in the cache, and nobody could say that it filled it in."""
     world, now = begun(seed)
     dead = rebuild(world, "a", now, 3, fills=False)
     world.sample(dead, now + 30, 502, "")
@@ -97,7 +98,7 @@ def died_after_its_fill(seed):
 
 
 def die_updating(world, now):
-    """Instance b dies behind its write to the database: it may have deleted the list."""
+    """Instance b dies behind its write to the database: it may have deleted the menu."""
     request = world.ask("lunch", "b", now, "update")
     world.updated(request, now + 10, 4)
     world.sample(request, now + 20, 502, "")
@@ -105,7 +106,7 @@ def die_updating(world, now):
 
 
 def died_deleting(seed):
-    """The update died behind its write to the database: it may have deleted the list, so one may ask."""
+    """The update died behind its write to the database: it may have deleted the menu, so one may ask."""
     world, now = begun(seed)
     leave(world, rebuild(world, "a", now, 3), now + 50, 3)
     die_updating(world, now + 100)
@@ -181,7 +182,7 @@ def refused_by_the_fence(seed):
 
 
 def asked_for_one_who_cannot_fill(seed):
-    """As above, without an update: the second holder's question is needed, since the first one's fill will be refused."""
+    """As above, without an update: the second holder's query is needed, since the first one's fill will be refused."""
     world, now = begun(seed, fill="fenced")
     late = rebuild(world, "a", now, 3, token=5, fills=False)
     leave(world, rebuild(world, "b", now + 601 * MS, 3, token=6), now + 601 * MS + 50, 3)
@@ -200,8 +201,82 @@ def filled_at_the_stamp_of_a_newer_one(seed):
     return world.end()
 
 
+def asked_behind_a_newer_deletion(seed):
+    """It stood still before it looked again. An update with a newer token has come meanwhile, and its claim is gone."""
+    world, now = begun(seed, fill="fenced")
+    late = world.ask("lunch", "a", now)
+    world.look(late, now + 5, None)
+    world.enter(late, now + 6, now + 7, 5)
+    update(world, "b", now + 100, 4, token=6)
+    world.look(late, now + 200, None, True)
+    query = world.query(late, now + 201)
+    world.queried(query, now + 220, 4)
+    world.filled(query, now + 230, now + 240)
+    leave(world, late, now + 250, 4)
+    return world.end()
+
+
+def entered_behind_a_newer_fill(seed):
+    """It stood still behind its grant; the section of a newer token is over, and what that one filled in is lost."""
+    world, now = begun(seed, fill="fenced")
+    late = world.ask("lunch", "a", now)
+    world.look(late, now + 5, None)
+    leave(world, rebuild(world, "b", now + 600 * MS, 3, token=6), now + 600 * MS + 50, 3)
+    end = now + 600 * MS + 30 + world.settings["cache_ms"] * MS
+    world.enter(late, now + 6, end, 5)
+    world.look(late, end + 1, None, True)
+    query = world.query(late, end + 2)
+    world.queried(query, end + 20, 3)
+    world.filled(query, end + 30, end + 40)
+    leave(world, late, end + 50, 3)
+    return world.end()
+
+
+def refresh_in_vain(seed):
+    """The database does not answer; the reader has what it found in the cache. Its second look may find a newer one, or none."""
+    world, now = begun(seed, refresh_ms=2)
+    leave(world, rebuild(world, "a", now, 3), now + 50, 3)
+    early = now + 30 + (world.settings["cache_ms"] - 2) * MS
+    request = world.ask("lunch", "b", early)
+    world.look(request, early + 5, 3)
+    world.enter(request, early + 6, early + 7)
+    world.look(request, early + 8, None if seed % 2 else 3, True)
+    if seed % 3:
+        world.query(request, early + 9)
+    leave(world, request, early + 50, 3, "cache")
+    hit(world, "a", early + 60, 3)
+    return world.end()
+
+
+def laid_in_the_run(seed):
+    """There is no menu at first: who reads is told so. The first update makes version 1."""
+    world, now = begun(seed, items={"lunch": 0}, fault="none", expect=None)
+    early = rebuild(world, "a", now, 0, fills=False)
+    for line in [line for line in world.events["a"] if line["event"] == "queried"]:
+        world.remove(line)
+    section = early["section"]
+    section["exit"] = world.about(early, now + 30, "exit", hold=section["hold"])
+    section["release"] = world.about(early, now + 31, "release", hold=section["hold"], status="OK")
+    world.turned_away(early, now + 32, 404, "unknown-menu")
+    update(world, "b", now + 100, 1)
+    leave(world, rebuild(world, "a", now + 200, 1), now + 250, 1)
+    hit(world, "b", now + 300, 1)
+    update(world, "b", now + 400, 2)
+    return world.end()
+
+
+def only_the_head(seed):
+    """A HEAD is a read."""
+    world, now = begun(seed)
+    leave(world, rebuild(world, "a", now, 3), now + 50, 3)
+    request = hit(world, "b", now + 100, 3)
+    world.sample_of(request)["label"] = "HEAD menu"
+    world.passed_of(request)["method"] = "HEAD"
+    return world.end()
+
+
 def full_at_the_start(seed):
-    """The cache had the list before the run."""
+    """The cache had the menu before the run."""
     world, now = begun(seed)
     world.redis["before"] = {**world.redis["before"], "cached": {"lunch": 2}}
     hit(world, "a", now, 2)
@@ -212,7 +287,8 @@ def full_at_the_start(seed):
 NEAR_MISSES = [menu.clean, asked_at_the_end, updated_at_the_invoke, died_rebuilding, died_after_its_fill, died_deleting,
                died_deleting_late,
                asked_after_a_deletion, asked_while_it_is_deleted, refreshed, gave_up, refused_by_the_fence,
-               asked_for_one_who_cannot_fill, filled_at_the_stamp_of_a_newer_one, full_at_the_start]
+               asked_for_one_who_cannot_fill, filled_at_the_stamp_of_a_newer_one, asked_behind_a_newer_deletion,
+               entered_behind_a_newer_fill, refresh_in_vain, laid_in_the_run, only_the_head, full_at_the_start]
 
 
 @pytest.mark.parametrize("make", NEAR_MISSES, ids=lambda make: make.__name__)
@@ -223,6 +299,23 @@ def test_never_accused(make):
             assert verdict["agrees"], (seed, verdict["expected"])
             assert verdict["extra"] == verdict["stale"] == 0, (seed, verdict)
             assert verdict["needed"] == verdict["queries"]
+
+
+@pytest.mark.parametrize("reason, event, code, wanted", [
+    ("lock-unavailable", "refused", 503, "deadlock"), ("lock-invalid", "fail", 500, "deadlock"),
+    ("queue-full", "refused", 503, "ok")])
+def test_who_has_the_lock_that_stays(reason, event, code, wanted):
+    """A lost reply may have left it. Others wait in vain, longer than it lives by itself."""
+    def make(seed):
+        world, now = begun(seed, fault="cut_acquiring")
+        world.turned_away(world.ask("lunch", "a", now), now + MS, code, reason, event)
+        for at in (now + 17000 * MS, now + 18000 * MS):
+            world.turned_away(world.ask("lunch", "b", at), at + 20000 * MS)
+        world.redis["after"] = {**world.redis["before"], "locks": shop.side({"lunch": 0}, "hash", 9000)["locks"]}
+        return world.end()
+    with judge({seed: make(seed) for seed in range(4)}) as verdicts:
+        for verdict, folder in verdicts.values():
+            assert verdict["result"] == wanted, (folder, verdict["reasons"])
 
 
 # ---- What the verdict tells -----------------------------------------------------------------------

@@ -21,7 +21,7 @@ def newer_grant(world, request):
 
 
 def end_of(world, query):
-    """Until when it covers its list."""
+    """Until when it covers its menu."""
     if "filled" in query:
         return query["filled"]["sent_ns"] + query["filled"]["cache_ms"] * MS
     request = query["request"]
@@ -77,26 +77,24 @@ def is_stale(world, request):
 
 
 def has_old_fill(world, query):
-    """Somebody with a newer token had filled or deleted before it was sent."""
+    """Somebody with a newer token filled or deleted behind its query, and before it was sent."""
     def token(request):
         return next((s["granted"]["token"] or 0 for s in world.sections if s["request"] is request), 0)
     own = token(query["request"])
     acts = [(q["request"], q["filled"]) for q in world.queries if "filled" in q]
     acts += [(d["request"], d["deleted"]) for d in world.deletions]
     return bool(own and "filled" in query and any(
-        request["item"] == query["request"]["item"] and token(request) > own and line["t_ns"] < query["filled"]["sent_ns"]
+        request["item"] == query["request"]["item"] and token(request) > own
+        and query["query"]["t_ns"] < line["sent_ns"] and line["t_ns"] < query["filled"]["sent_ns"]
         for request, line in acts))
 
 
 def falls_back(world):
-    """A section came behind another, and its token is not newer; with a fence it must have filled, both."""
-    fenced = world.run["fill"] == "fenced"
-    did = {id(q["request"]) for q in world.queries if "filled" in q}
-    return any(
+    """A section came behind another, and its token is not newer. With a fence that does no harm."""
+    return world.run["fill"] == "plain" and any(
         one is not two and one["granted"]["token"] and two["granted"]["token"]
         and one["request"]["item"] == two["request"]["item"] and two["granted"]["token"] <= one["granted"]["token"]
         and one["exit"]["t_ns"] <= two["enter"]["t_ns"] and one["enter"]["t_ns"] < two["enter"]["t_ns"]
-        and (not fenced or (id(one["request"]) in did and id(two["request"]) in did))
         for one in world.sections for two in world.sections)
 
 

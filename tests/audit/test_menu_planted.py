@@ -59,7 +59,7 @@ def test_its_twin_is_not_accused(make):
 
 # ---- STAMPEDE -------------------------------------------------------------------------------------
 def last_fill(world, rand):
-    """The last query of a list, if it filled the cache, and nobody deletes or updates the list after it began."""
+    """The last query of a menu, if it filled the cache, and nobody deletes or updates the menu after it began."""
     for item in rand.sample(list(world.run["items"]), len(world.run["items"])):
         queries = [q for q in world.queries if q["request"]["item"] == item]
         last = max(queries, key=lambda q: q["query"]["t_ns"], default=None)
@@ -85,7 +85,7 @@ def end_of(world, fill):
     return fill["filled"]["sent_ns"] + world.settings["cache_ms"] * MS
 
 
-NOT_NEEDED = r"questions to the database that were not needed: 1 of \d+; first: request .* asked for .* at .* ms, but request"
+NOT_NEEDED = r"queries of the database that were not needed: 1 of \d+; first: request .* asked for .* at .* ms, but request"
 
 
 @plant("stampede", NOT_NEEDED + ".* filled the cache with it until", refresh_ms=0)
@@ -106,7 +106,7 @@ def asked_behind_a_fill(world, rand):
     return fill and ask_at(world, fill, fill["filled"]["t_ns"] + 1)
 
 
-@plant("stampede", NOT_NEEDED + ".* still had the question open", refresh_ms=0)
+@plant("stampede", NOT_NEEDED + ".* its query was still open", refresh_ms=0)
 def asked_while_another_asks(world, rand):
     fill = last_fill(world, rand)
     return fill and fill["queried"]["t_ns"] > fill["query"]["t_ns"] + 1 and ask_at(world, fill, fill["query"]["t_ns"] + 1)
@@ -139,7 +139,7 @@ def one_deletion_for_two(world, rand):
         return False
     t_ns, item = fill["filled"]["t_ns"] + 100, fill["request"]["item"]
     if any(r["item"] == item and r["invoke"]["t_ns"] > t_ns for r in world.requests):
-        return False  # it would get the old list
+        return False  # it would get the old menu
     request = world.ask(item, world.run["instances"][0], t_ns, "update")
     world.updated(request, t_ns + 1, fill["queried"]["version"] + 1)
     world.deleted(request, t_ns + 2, t_ns + 60)
@@ -164,13 +164,13 @@ def set_version(world, request, version):
 
 
 def told_before(world, request):
-    """The newest version of its list of which an update was told done before it came."""
+    """The newest version of its menu of which an update was answered before it came."""
     return max((o["outcome"]["version"] for o in world.requests
                 if o["does"] == "update" and o["item"] == request["item"] and o["outcome"]["t_ns"] < request["invoke"]["t_ns"]),
                default=None)
 
 
-@plant("stale", r"answers with an old list: \d+; first: request .* came at .* ms and got version \d+ of .* from the "
+@plant("stale", r"answers with an old menu: \d+; first: request .* came at .* ms and got version \d+ of .* from the "
                 r"(cache|database)\. Request .* had updated it to version \d+ before, and was told so at", updates=0.4)
 def older_by_one(world, rand):
     readers = [r for r in world.requests if r["does"] == "read" and told_before(world, r) is not None]
@@ -183,16 +183,39 @@ def older_by_one(world, rand):
 
 # ---- The lock and its tokens ------------------------------------------------------------------------
 @plant("overlap", r"fills with an old token: \d+; first: request .* with token \d+, but request .* had filled or deleted it",
-       updates=0.5, tokens=True)
+       fill="fenced")
 def filled_with_an_old_token(world, rand):
+    return delete_under_it(world, 1, -1)
+
+
+@twin(fill="fenced")
+def deleted_from_its_query_on(world, rand):
+    """It may have been deleted before the database was asked."""
+    return delete_under_it(world, 0, -1)
+
+
+@twin(fill="fenced")
+def deleted_until_its_fill(world, rand):
+    return delete_under_it(world, 1, 0)
+
+
+def delete_under_it(world, behind_query, behind_sending):
+    """An update with the next token deletes the menu while a reader asks for it; from so long behind the reader's query on
+    until so long behind the sending of its fill. It stays unknown."""
     for query in world.queries:
         own = next(s for s in world.sections if s["request"] is query["request"])
-        acts = [(q["request"], q["filled"]) for q in world.queries] + [(d["request"], d["deleted"]) for d in world.deletions]
-        older = [r for r, line in acts if r["item"] == query["request"]["item"] and line["t_ns"] < query["filled"]["sent_ns"]]
-        tokens = [s["granted"]["token"] for s in world.sections if s["request"] in older]
-        if tokens and max(tokens) > 1:
-            own["granted"]["token"] = max(tokens) - 1
-            return True
+        begin, end = query["query"]["t_ns"] + behind_query, query["filled"]["sent_ns"] + behind_sending
+        if end - begin < 1 or begin - own["enter"]["t_ns"] < 4:
+            continue
+        request = world.ask(query["request"]["item"], query["request"]["instance"], begin - 4, "update")
+        section = world.enter(request, begin - 3, begin - 2, own["granted"]["token"] + 1)
+        world.updated(request, begin - 1, 1000)
+        world.deleted(request, begin, end)
+        section["exit"] = world.about(request, end + 1, "exit", hold=section["hold"])
+        section["release"] = world.about(request, end + 2, "release", hold=section["hold"], status="OK")
+        world.turned_away(request, end + 3, 500, "outcome-unknown", "unknown")
+        world.end()
+        return True
     return False
 
 
@@ -250,7 +273,7 @@ def the_client_names_another_instance(world, rand):
     return True
 
 
-@plant("inconclusive", "lists in the cache that nobody filled in: 1; first: request .* found version 99")
+@plant("inconclusive", "menus in the cache that nobody filled in: 1; first: request .* found version 99")
 def nobody_filled_it_in(world, rand):
     found = [r for r, line in world.looks if line["hit"] and "query" not in r]
     if not found:
@@ -259,7 +282,7 @@ def nobody_filled_it_in(world, rand):
     return True
 
 
-@plant("inconclusive", "lists in the cache that nobody filled in", updates=0)
+@plant("inconclusive", "menus in the cache that nobody filled in", updates=0)
 def filled_in_only_later(world, rand):
     """The only fill of that version is sent a nanosecond behind the look."""
     for request, line in world.looks:
@@ -287,7 +310,7 @@ def answered_something_else(world, rand):
     return True
 
 
-@plant("inconclusive", "an update is told done, and deleted nothing", updates=0.4)
+@plant("inconclusive", "an update is answered, and deleted nothing", updates=0.4)
 def an_update_without_a_deletion(world, rand):
     if not world.deletions:
         return False

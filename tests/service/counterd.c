@@ -3,7 +3,6 @@
  * A small service on base/frame.h, as small as one can be: counters in Redis, each raised under its
  * lock by a GET and a SET.
  */
-#include "../../lock/clock.h"
 #include "frame.h"
 #include "guard.h"
 #include "json.h"
@@ -11,11 +10,11 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 static struct config {
     struct settings_common common;
     int64_t work_ms;
+    int64_t broken_worker;
 } config;
 
 struct service {
@@ -36,8 +35,11 @@ static const struct failpoint_row points[] = {{"counter.after_read", "it is not 
 
 static const struct settings_row rows[] = {
     {.flag = "listen", .fallback = "127.0.0.1:8100", .help = "where counters are raised"},
+    {.flag = "admin-listen", .fallback = "127.0.0.1:8101", .help = "where operators ask"},
     {"work-ms", SETTING_NUMBER, "", "ms", "0", 0, 60000, offsetof(struct config, work_ms),
      "business between the read and the write"},
+    {"broken-worker", SETTING_NUMBER, "", "", "0", 0, 1000, offsetof(struct config, broken_worker),
+     "the one that cannot be opened; 0: none"},
     {.flag = NULL},
 };
 
@@ -59,7 +61,7 @@ static bool count(struct guard *guard, struct store *store, struct request *requ
         answer_problem(request, PROBLEM_INTERNAL, "the point failed");
         return false;
     }
-    nanosleep(&(struct timespec){config.work_ms / 1000, config.work_ms % 1000 * NS_PER_MS}, NULL);
+    frame_take_ms(config.work_ms);
     snprintf(number, sizeof number, "%" PRId64, before + by);
     status = store_command(store, 3, (const char *const[]){"SET", key, number}, &reply);
     if (status != STORE_OK)
@@ -111,10 +113,15 @@ const struct program program = {
     .common = frame_common,
     .failpoints = frame_failpoints};
 
-static void *open_state(struct service *of, struct store *store)
+static void *open_state(struct service *of, struct store *store, char error[PROCESS_ERROR_MAX])
 {
+    static int64_t opened; /* one thread opens after the other */
     (void)of;
-    return store;
+    if (++opened != config.broken_worker)
+        return store;
+    snprintf(error, PROCESS_ERROR_MAX, "worker %" PRId64 " is broken", opened);
+    store_free(store);
+    return NULL;
 }
 
 static void close_state(void *state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shop whose instances and Redis are killed now and then, for queue_kills.py and policy_kills.py."""
+"""A service whose instances and Redis are killed now and then, for queue_kills.py, policy_kills.py and tasks_kills.py."""
 import http.client
 
 from world import Inventoryd
@@ -7,6 +7,7 @@ from world import Inventoryd
 SAFE = ("--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 ITEMS = ("phone", "tablet", "watch", "radio")
 LOST = (OSError, http.client.HTTPException)
+KINDS = ("instance", "instance", "point", "point", "point", "redis")  # of harm, as often as they come
 
 
 class KilledShop:
@@ -44,15 +45,15 @@ class KilledShop:
     def any(self, chance):
         return self.instances[chance.choice("ab")]
 
-    def hurt(self, chance):
+    def hurt(self, chance, kinds=KINDS):
         """Kills one thing, or arms a point at which an instance kills itself."""
-        what = chance.choice(["instance", "instance", "point", "point", "point", "redis"])
+        what = chance.choice(kinds)
         if what == "redis":
             self.redis.kill()
             self.redis.start()
         elif what == "instance":
             self.kill(chance.choice("ab"))
-        else:
+        elif what == "point":
             try:
                 point = chance.choice(self.points)
                 self.any(chance).admin("PUT", "/failpoints", '{"point":"%s","action":"1*crash"}' % point)

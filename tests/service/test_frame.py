@@ -77,6 +77,16 @@ def test_a_lock_that_is_not_granted(redis, counterd):
     assert count(service).problem == "lock-invalid"
 
 
+def test_its_history_names_the_hold(redis, counterd, tmp_path):
+    service = counterd("--history", tmp_path / "h.jsonl")
+    count(service)
+    service.end()
+    lines = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    held = {line["event"] for line in lines if "hold" in line}
+    assert held == {"granted", "enter", "read", "write", "exit", "release"}
+    assert len({line.get("hold") for line in lines if "hold" in line}) == 1
+
+
 def test_a_full_queue(redis, counterd):
     """One has the only worker, one the only place; whichever of the two comes later is refused at once."""
     service = counterd("--workers", 1, "--queue", 1)
@@ -108,6 +118,13 @@ def test_it_drains(redis, counterd, granted):
     assert service.logged("stopped")
 
 
+def test_it_does_not_start_with_a_worker_that_cannot_be_opened(redis):
+    for worker in (1, 3, 5):  # of --workers, of those that look after the instance
+        code, text = said("--listen", "127.0.0.1:0", "--admin-listen", "off", "--redis", redis.url, "--workers", "4",
+                          "--broken-worker", str(worker))
+        assert code == 1 and f"counterd: worker {worker} is broken" in text, text
+
+
 def test_its_points(redis, counterd):
     service = counterd("--enable-failpoints", "--failpoints", "counter.after_read=1*fail")
     assert count(service).problem == "internal-error"
@@ -124,9 +141,10 @@ def test_its_settings_come_with_those_of_all():
     assert text.index("--redis\n") < text.index("--listen\n") < text.index("--work-ms\n")
     assert "where counters are raised\n      host:port; default 127.0.0.1:8100" in text
     assert json.loads(said("--print-config", COUNTERD_WORK_MS="7")[1])["work_ms"] == 7
-    assert said("--segments", "4")[1].startswith("counterd: --segments is no flag of counterd; the flags are --admin-listen")
+    assert said("--segments", "4")[1].startswith("counterd: --segments is no flag of counterd; the flags are --instance")
     assert "is no rung; the rungs are none, local" in said("--lock", "nope")[1]
     assert said("--history-required")[0] == 2
+    assert "as in http://127.0.0.1:8101/livez" in said("--healthcheck")[1]
     table = said("--help=problems")[1].splitlines()
     assert [row for row in table if "queue-full" in row] == [
         "| 503 | `queue-full` | Too many requests are waiting | of requests; try again |"]

@@ -142,6 +142,18 @@ def test_a_nul_in_a_text(shop, body):
     assert shop.admin("PUT", "/inventory/phone", '{"\\\\u0000":5}', JSON).status == 422  # a backslash, and u0000
 
 
+@pytest.mark.parametrize("text", [b"\xff", b"a\x80", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xc0\xaf", b"\xe0\x9f\x80", b"\xed\xa0\x80",
+                                  b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xc3(", b"\xe2(\xa1", b"\xe2\x82("])
+def test_a_text_that_is_no_utf8(shop, text):
+    reply = shop.admin("PUT", "/inventory/phone", b'{"stock":5,"' + text + b'":1}', JSON)
+    assert reply.status == 400 and reply.problem == "invalid-json" and "must be UTF-8" in reply.json["detail"]
+
+
+@pytest.mark.parametrize("text", ["a", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"])
+def test_a_text_of_any_character(shop, text):
+    assert shop.admin("PUT", "/inventory/phone", f'{{"stock":5,"{text}":1}}'.encode(), JSON).status == 422
+
+
 @pytest.mark.parametrize("body", [' {"stock" : 5} \r\n\t', '{"st\\u006fck":5}'])
 def test_valid_json(shop, body):
     assert shop.admin("PUT", "/inventory/phone", body, JSON).status == 200

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """menud: how often the database is asked when a menu leaves the cache, and which menu readers see after an update."""
+import ctypes
 import json
 import os
+import re
+import resource
 import signal
+import sqlite3
 import subprocess
 
 import pytest
 
+from test_resolve import LatePost, refuse_kills
 from world import wait_until
 
 MENUD = os.environ["MENUD"]
 JSON = {"Content-Type": "application/json"}
 READERS = 6
+PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
 
 
 @pytest.fixture
@@ -65,6 +71,7 @@ def test_what_is_refused(redis, menud):
                  json.dumps({"dishes": ["x" * 700]})):
         answer = service.admin("PUT", "/menus/lunch", body, JSON)
         assert answer.problem == "invalid-value" and '{"dishes":["soup","rice"]}' in answer.json["detail"]
+    assert service.admin("PUT", "/menus/lunch", b'{"dishes":["so\xffup"]}', JSON).problem == "invalid-json"
     assert read(service).problem == "unknown-menu"
     redis("SADD", "menu:{lunch}", "x")
     assert read(service).problem == "data-invalid"
@@ -185,6 +192,128 @@ def test_settings_that_do_not_fit(redis, tmp_path, flags, told):
     assert done.returncode == 1 and f"menud: {told}" in done.stderr, done
 
 
+@pytest.fixture
+def post(redis):
+    between = LatePost(redis)
+    yield between
+    between.end()
+
+
+def slow_deletion(redis, start, post, monkeypatch, tmp_path, *flags):
+    """An update whose deletion is on its way, while it is sent again: the cache is empty."""
+    monkeypatch.setenv("INVENTORYD", MENUD)
+    service = start(post, "--database", tmp_path / "menu.db", "--db-ms", 0, "--cache-ms", 600000, "--lock", "fair", *flags)
+    assert update(service, "soup").status == 200 and read(service).json["from"] == "database"
+    post.keep = b"\r\nDEL\r\n"
+    assert update(service, "tea").json["version"] == 2 and post.kept
+    return service
+
+
+@pytest.mark.parametrize("guard_update", ["on", "off"])
+def test_a_late_deletion_does_not_come_any_more(redis, start, post, monkeypatch, tmp_path, guard_update):
+    """It would delete what the next reader has filled in."""
+    service = slow_deletion(redis, start, post, monkeypatch, tmp_path, "--guard-update", guard_update)
+    assert read(service).json["from"] == "database"
+    assert post.deliver() == b""
+    assert read(service).json["from"] == "cache"
+
+
+def test_a_deletion_that_may_come_late(redis, start, post, monkeypatch, tmp_path):
+    """Its connection cannot be ended, so the lock is left to expire. Who comes with another deletion does not change that."""
+    refuse_kills(redis)
+    service = slow_deletion(redis, start, post, monkeypatch, tmp_path, "--ttl-ms", 600000, "--wait-ms", 300)
+    assert service.logged("abandoned") and redis("EXISTS", "lock:{lunch}")
+    assert read(service).problem == "lock-timeout"
+
+
+class DeafPost(LatePost):
+    """The first of two deletions that it keeps cannot be taken back: no CLIENT KILL gets through until the second one."""
+
+    deaf, kept_count = True, 0
+
+    def meanwhile(self):
+        self.kept_count += 1
+        self.deaf = self.kept_count == 1
+        if self.deaf:
+            self.keep = b"\r\nDEL\r\n"
+
+    def _carry(self, command, server):
+        return None if self.deaf and b"KILL" in command else super()._carry(command, server)
+
+
+def test_a_connection_that_was_not_ended_stays_in_mind(redis, start, monkeypatch, tmp_path):
+    """The second lost deletion is taken back, the first one may come late all the same."""
+    post = DeafPost(redis)
+    service = slow_deletion(redis, start, post, monkeypatch, tmp_path, "--ttl-ms", 600000, "--redis-timeout-ms", 200)
+    assert not post.deaf and post.deliver() == b""
+    assert service.logged("abandoned") and redis("EXISTS", "lock:{lunch}")
+    post.end()
+
+
+def test_a_late_look_does_not_take_the_menu_from_a_newer_token(redis, menud):
+    service, newest = menud("--lock", "fair", "--fill", "fenced"), str(2**53 - 1)
+    assert update(service, "soup").status == 200
+    redis("SET", "menu:{lunch}:claim", newest)
+    assert read(service).json["from"] == "database"
+    assert redis("GET", "menu:{lunch}:claim") == newest and not redis("EXISTS", "menu:{lunch}")
+    assert service.metric("menu_fills_refused_total") == 1
+    for weaker in ("1", "no token"):
+        redis("SET", "menu:{lunch}:claim", weaker)
+        assert read(service).json["from"] == "database"
+        assert redis("EXISTS", "menu:{lunch}")
+        redis("DEL", "menu:{lunch}")
+
+
+def test_a_reader_whose_lock_has_expired_does_not_ask_the_database(redis, menud):
+    flags = ("--lock", "fair", "--ttl-ms", 1000)
+    service, other = menud(*flags), menud(*flags, name="b")
+    assert update(other, "soup").status == 200
+    point(service, "menu.missed", "1*pause")
+    reader = service.in_background(read, service)
+    stay(service, "menu.missed")
+    frozen(service, redis)
+    assert read(other).json["from"] == "database"
+    service.signal(signal.SIGCONT)
+    point(service, "menu.missed", "off")
+    assert reader.result().problem == "lock-lost" and reader.result().headers["retry-after"]
+    assert service.metric("menu_queries_total") == 0
+
+
+def test_a_locked_database_keeps_an_update_no_longer_than_its_time(redis, menud, tmp_path):
+    """It would keep the lock until that expires."""
+    service = menud("--lock", "owner_lua", "--ttl-ms", 3000, "--wait-ms", 300, "--history", tmp_path / "h.jsonl")
+    assert update(service, "soup").status == 200
+    database = sqlite3.connect(tmp_path / "menu.db", isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")
+    assert update(service, "tea").problem == "database-unavailable"
+    database.close()
+    assert read(service).json["version"] == 1
+    service.end()
+    lines = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    assert [line["status"] for line in lines if line["event"] == "release"] == ["OK"] * 3
+
+
+def descriptors_needed(tmp_path, workers):
+    done = subprocess.run([MENUD, "--connections", "100", "--workers", str(workers)], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path, preexec_fn=lambda: limit_descriptors(50))
+    assert done.returncode == 1, done
+    return int(re.search(r"needs (\d+) file descriptors", done.stderr)[1])
+
+
+def limit_descriptors(count):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+    if os.geteuid() == 0:  # root may raise any limit without it
+        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_RESOURCE, 0, 0, 0) == 0
+
+
+def test_descriptors_for_the_database(redis, menud, tmp_path):
+    """Each worker has two connections to Redis, and the database's file and its log."""
+    assert descriptors_needed(tmp_path, 30) - descriptors_needed(tmp_path, 10) == 20 * 4
+    service = menud("--workers", 30)
+    files = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{service.process.pid}/fd")]
+    assert 30 < sum(file.startswith(str(tmp_path / "menu.db")) for file in files) <= (30 + 2) * 2 + 1
+
+
 def test_early_refresh_by_one_reader(redis, menud):
     service = menud("--refresh-ms", 599999)
     assert update(service, "soup").status == 200
@@ -194,6 +323,45 @@ def test_early_refresh_by_one_reader(redis, menud):
     one = service.in_background(read, service)
     stay(service, "menu.before_fill")
     assert [read(service).json["from"] for _ in range(3)] == ["cache"] * 3
+    point(service, "menu.before_fill", "off")
+    assert one.result().json["from"] == "database"
+
+
+def due(redis, menud, *flags):
+    """A menu in the cache that is to be refreshed."""
+    service = menud("--refresh-ms", 599999, *flags)
+    assert update(service, "soup").status == 200
+    assert read(service).json["from"] == "database"
+    wait_until(lambda: int(redis("PTTL", "menu:{lunch}")) < 599999, "it is due")
+    return service
+
+
+def test_a_refresh_that_fails_gives_what_is_cached(redis, menud, tmp_path):
+    service = due(redis, menud, "--history", tmp_path / "h.jsonl")
+    database = sqlite3.connect(tmp_path / "menu.db", isolation_level=None)
+    database.execute("ALTER TABLE menu RENAME TO gone")
+    answer = read(service)
+    assert (answer.status, answer.json["version"], answer.json["from"]) == (200, 1, "cache")
+    assert service.metric("menu_queries_total") == 2 and service.logged("refresh")
+    database.execute("ALTER TABLE gone RENAME TO menu")
+    database.close()
+    assert wait_until(lambda: read(service).json["from"] == "database", "another one refreshes it")
+    service.end()
+    lines = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    one = next(line["request"] for line in lines if line.get("from") == "cache")
+    assert [line["event"] for line in lines if line.get("request") == one] == [
+        "invoke", "looked", "granted", "enter", "looked", "query", "answered", "exit", "release"]
+
+
+def test_few_readers_ask_for_the_lock_to_refresh(redis, menud):
+    """Another instance refreshes it: of this one's readers one asks in --retry-ms."""
+    service = due(redis, menud, "--retry-ms", 60000)
+    other = menud("--refresh-ms", 599999, "--retry-ms", 60000, name="b")
+    point(service, "menu.before_fill", "1*pause")
+    one = service.in_background(read, service)
+    stay(service, "menu.before_fill")
+    assert [read(other).json["from"] for _ in range(READERS)] == ["cache"] * READERS
+    assert other.metric("lock_attempts_total") == 1
     point(service, "menu.before_fill", "off")
     assert one.result().json["from"] == "database"
 

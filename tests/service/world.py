@@ -62,7 +62,7 @@ class Reply:
         name = problem["type"][len(prefix):]
         is_final = "this is its outcome" in problem["detail"]  # of a sale in a queue
         assert ("retry-after" in self.headers) == (
-            (self.status == 503 and not is_final) or name in ("request-in-flight", "lock-invalid", "too-many-requests")), self
+            (self.status == 503 and not is_final) or name in ("request-in-flight", "lock-invalid", "too-many-requests", "no-task")), self
         return name
 
     def __repr__(self):
