@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The checks of tasks. A pick gives a task to one worker for lease_ms. Redis carried it out at some
- * time from sent_ns to t_ns, and counts in whole milliseconds. So two picks of a task were certainly
+ * time from sent_ns to t_ns, and counts whole milliseconds. So two picks of a task were certainly
  * at once only if they were so at all of these times, with a millisecond to spare. A request of
- * unknown outcome proves nothing, but may explain: it may have picked its task, or may have written
- * its result. What Redis has in the end tells which tasks have no result.
+ * unknown outcome proves nothing, but may explain: it may have picked its task, or written its
+ * result. What Redis has in the end tells which tasks have no result.
  */
 #include "check.h"
 #include "memory.h"

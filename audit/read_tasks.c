@@ -220,7 +220,7 @@ static bool read_pick_refused(struct reader *reader, struct record *record)
 
 /* ---- Its result ------------------------------------------------------------------------------ */
 
-/* The pick that the line goes on with. Its last line must be `before`; NOT_STAMPED: it is absent. */
+/* The pick that the line goes on with. The events lie in their order, and all name its task. */
 static struct pick *pick_of(struct reader *reader, struct record *record)
 {
     const uint32_t number = worker_of(reader->run, record->request)->pick;

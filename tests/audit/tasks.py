@@ -24,7 +24,7 @@ class Tasks(World):
         rand = self.random
         self.t0 = rand.choice([50 * MS, 86_400_000 * MS + 1, 2**53 + 12_345, 2**59 + 7])
         instances = instances or ["a", "b", "c"][:rand.randint(1, 3)]
-        items = items or {"list-%d" % i: rand.randint(1, 9) for i in range(rand.randint(1, 2))}
+        items = dict(items or {"list-%d" % i: rand.randint(1, 9) for i in range(rand.randint(1, 2))})
         self.settings = {**SETTINGS, **settings}
         self.run = {"service": "tasks", "run": "made-%d" % rand.getrandbits(30), "rung": rung or rand.choice(LOCKS),
                     "fault": fault, "instances": instances, "ttl_ms": 30000, "wait_ms": 20000, "items": items,

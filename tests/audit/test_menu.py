@@ -351,7 +351,7 @@ def test_a_service_that_nobody_knows(tmp_path):
     world = menu.clean(1)
     world.run["service"] = "shoes"
     done = audit(world.write(tmp_path / "run"))
-    assert done.returncode == 2 and '"service" is shoes; it must be one of shop, menu' in done.stderr, done.stderr
+    assert done.returncode == 2 and '"service" is shoes; it must be one of shop, menu, tasks' in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("field, value, sentence", [

@@ -50,10 +50,10 @@ def die(world, request, t_ns):
     world.unended.add(request["instance"])
 
 
-def nothing(world, instance, t_ns, reason="no-task"):
+def nothing(world, instance, t_ns, reason="no-task", token=None):
     """Enters at t_ns - 5, and finds nothing by t_ns."""
     request = world.ask("list", instance, t_ns - 10)
-    world.enter(request, t_ns - 6, t_ns - 5)
+    world.enter(request, t_ns - 6, t_ns - 5, token)
     world.look(request, t_ns, 0)
     world.leave(request, t_ns + 30, t_ns + 31)
     world.turned_away(request, t_ns + 32, reason=reason)
@@ -83,6 +83,19 @@ def taken_over_before_its_answer_came(seed):
     world.look(other, now + LEASE, 1)
     world.picked(other, now + LEASE, now + LEASE + 10)
     finish(world, other, now + LEASE + 100)
+    return world.end()
+
+
+def picked_before_or_behind(seed):
+    """The first pick's answer comes late: it may be Redis carried it out behind the second one's lease."""
+    world, now = begun(seed, rung="none")
+    request, other = world.ask("list", "a", now - 10), world.ask("list", "b", now - 10)
+    for looker in (request, other):
+        world.look(looker, now, 1)
+    world.picked(other, now + 20, now + 30)
+    world.picked(request, now + 10, now + 2 * LEASE)
+    die(world, request, now + 2 * LEASE)
+    finish(world, other, now + 100)
     return world.end()
 
 
@@ -246,7 +259,8 @@ def without_leases(seed):
     return world.end()
 
 
-NEAR_MISSES = [tasks.clean, taken_over, taken_over_before_its_answer_came, picked_at_the_stamp_of_a_result, late_and_alone,
+NEAR_MISSES = [tasks.clean, taken_over, taken_over_before_its_answer_came, picked_before_or_behind,
+               picked_at_the_stamp_of_a_result, late_and_alone,
                late_and_refused, picked_at_once_with_a_fence, frozen_before_its_pick, older_token_and_another_task,
                died_behind_its_pick, lost_the_answer_of_its_pick, wrote_a_result_and_died, sent_a_result_that_never_came, all_leased,
                the_last_is_picked_while_it_looks, looked_again, only_read, without_leases]

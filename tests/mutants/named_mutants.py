@@ -28,6 +28,8 @@ FENCE_LUA = "service/lua/parts/fence.lua"
 ADMISSION = "service/admission.c"
 CHECK_MENU = "audit/check_menu.c"
 MENU = "audit/menu.c"
+CHECK_TASKS = "audit/check_tasks.c"
+READ_TASKS = "audit/read_tasks.c"
 
 # The release goes only to the servers whose grants were counted.
 RELEASE_WHERE_GRANTED = [
@@ -1365,6 +1367,51 @@ OF_THE_MENU = [
     ("the client's version is not compared", MENU, "request->client_version !=", "run == NULL && request->client_version !=", *FOUND),
 ]
 
+# The judge's rules of tasks.
+TASK_FOUND, TASK_TWINS, TASK_NEAR = (("audit.tasks_planted", "test_found"), ("audit.tasks_planted", "test_its_twin_is_not_accused"),
+                                     ("audit.tasks", "test_never_accused"))
+OF_THE_TASKS = [
+    ("a lease is taken for exact", CHECK_TASKS, "(tasks->lease_ms - 1) * MS_NS", "tasks->lease_ms * MS_NS", *TASK_TWINS),
+    ("a lease is a millisecond shorter than it surely is", CHECK_TASKS, "(tasks->lease_ms - 1) * MS_NS", "(tasks->lease_ms - 1) * MS_NS - 1",
+     *TASK_FOUND),
+    ("only the time from the first pick to the second counts", CHECK_TASKS, "return rival->t_ns - pick->sent_ns < sure_ns ? rival : NULL;",
+     "return rival;", *TASK_NEAR),
+    ("a pick that nobody recorded proves something", CHECK_TASKS, "return !pick->possible && !pick->denied;", "return !pick->denied;", *TASK_NEAR),
+    ("what other lines contradict proves something", CHECK_TASKS, "return !pick->possible && !pick->denied;", "return !pick->possible;",
+     *TASK_FOUND),
+    ("one result is two", CHECK_TASKS, "    if (count > 1)\n        note(example, first[0], first[1], first[1]->result_ns);",
+     "    if (count > 2)\n        note(example, first[0], first[1], first[1]->result_ns);\n    count -= count == 2;", *TASK_FOUND),
+    ("picks at once are a fault with a fence, too", CHECK_TASKS, "faults->rival_tasks > 0 && !is_fenced(run)", "faults->rival_tasks > 0",
+     *TASK_NEAR),
+    ("a pick at the stamp of a result comes behind it", CHECK_TASKS, "if (group->sent[i]->sent_ns <= done->result_ns)",
+     "if (group->sent[i]->sent_ns < done->result_ns)", *TASK_NEAR),
+    ("a pick behind a result is no fault", CHECK_TASKS, "if (group->sent[i]->sent_ns <= done->result_ns)",
+     "if (group->sent[i]->sent_ns <= INT64_MAX - 1)", *TASK_FOUND),
+    ("without leases a pick ends", CHECK_TASKS, "    if (tasks->lease_ms == 0) {", "    if (tasks->lease_ms < 0) {", *TASK_FOUND),
+    ("results with old tokens are not looked at", CHECK_TASKS, "const bool compared = is_fenced(run) && has_result(pick);",
+     "const bool compared = is_fenced(run) && !pick->possible && pick->result_ns == INT64_MAX;", *TASK_FOUND),
+    ("results without a fence are compared", CHECK_TASKS, "const bool compared = is_fenced(run) && has_result(pick);",
+     "const bool compared = has_result(pick);", "audit.tasks_bruteforce", "test_agrees_on_what_a_service_may_leave"),
+    ("a leased task is lost", CHECK_TASKS, "after->missing_count - after->open - after->leased;", "after->missing_count - after->open;",
+     *TASK_TWINS),
+    ("a result that is gone is no matter", CHECK_TASKS, "        tasks->vanished++;\n", "        continue;\n", *TASK_FOUND),
+    ("Redis may have any number of results", CHECK_TASKS, "if (after->done > told->results + told->possible)", "if (after->done > told->results + INT32_MAX)",
+     *TASK_FOUND),
+    ("an unknown result is none", CHECK_TASKS, "if (after->done > told->results + told->possible)", "if (after->done > told->results)", *TASK_NEAR),
+    ("a task is free as soon as its lease may be over", CHECK_TASKS, "(tasks->lease_ms + 1) * MS_NS", "tasks->lease_ms * MS_NS", *TASK_TWINS),
+    ("a task is free a millisecond too late", CHECK_TASKS, "(tasks->lease_ms + 1) * MS_NS", "(tasks->lease_ms + 1) * MS_NS + 1", *TASK_FOUND),
+    ("a task that nobody picked is not free", CHECK_TASKS, "if (touched[i] < run->items[i].stock)", "if (touched[i] > run->items[i].stock)", *TASK_FOUND),
+    ("what may have been picked is free", CHECK_TASKS, "if (pick == NULL || !is_timed(run, pick) || tasks->lease_ms == 0)",
+     "if (pick != NULL && pick->possible)\n            continue;\n        if (pick == NULL || !is_timed(run, pick) || tasks->lease_ms == 0)",
+     *TASK_NEAR),
+    ("the last pick does not count before its answer", CHECK_TASKS, "return found->to_ns > idle->to_ns ? found : NULL;",
+     "return found->to_ns > idle->from_ns ? found : NULL;", *TASK_NEAR),
+    ("a pick may be of another task than the look", READ_TASKS, "!follow_task(record, task, worker->looked) ||\n        !read_token",
+     "!read_token", *TASK_FOUND),
+    ("a fence needs no token", READ_TASKS, "token == wanted && (token > 0 || !reader->run->spec.fenced)", "token == wanted", *TASK_FOUND),
+    ("the client's task is not compared", "audit/tasks.c", "return request->client_task !=", "return run == NULL && request->client_task !=", *TASK_FOUND),
+]
+
 MENU_C = "menu/menu.c"
 OF_MENUD = [
     ("a deletion may come late", "base/guard.c", "if (status == STORE_LOST)\n            guard_end_lost",
@@ -1390,4 +1437,4 @@ OF_MENUD = [
      "test_a_text_that_is_no_utf8"),
 ]
 
-MUTANTS = OF_BASE + OF_THE_MENU + OF_MENUD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+MUTANTS = OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
