@@ -103,7 +103,7 @@ struct step {
     const redisReply *reply;
 };
 
-/* A script; and, if it refuses a token as too old, what is recorded and answered. */
+/* A script; and, if it refuses a token as too old, what is recorded (NULL: nothing) and answered. */
 struct call {
     const struct script *script;
     bool writes;
@@ -111,7 +111,7 @@ struct call {
     int problem;
 };
 static const struct call lay = {&lua_lay, true, NULL, 0}, counts = {&lua_count, false, NULL, 0},
-                         look = {&lua_look, false, "pick_refused", PROBLEM_LOCK_LOST},
+                         look = {&lua_look, false, NULL, PROBLEM_LOCK_LOST},
                          take = {&lua_take, true, "pick_refused", PROBLEM_LOCK_LOST},
                          result = {&lua_result, true, "result_refused", PROBLEM_RESULT_REFUSED};
 
@@ -126,8 +126,9 @@ static void answer_failed(struct step *step, const struct call *call, enum store
                        step->task);
     } else if (strcmp(code, "STALE") == 0) {
         count(REFUSED);
-        GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
-                     step->task, step->token, newest);
+        if (call->refused != NULL)
+            GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
+                         step->task, step->token, newest);
         answer_problem(step->request, call->problem, "token %s is older than %s", step->token,
                        newest);
     } else if (call->writes) {
