@@ -100,6 +100,7 @@ struct step {
     char laid[32]; /* which list it is */
     char task[24]; /* "0": none */
     char token[24];
+    bool picked;
     const redisReply *reply;
 };
 
@@ -184,7 +185,7 @@ static bool find_task(struct step *step)
     return false;
 }
 
-/* False: the request is answered. So are those that follow. */
+/* False: the request is answered. True, and not picked: look again, the task has a result by now. */
 static bool pick(struct step *step)
 {
     const int64_t lease_ms = config.lease ? config.lease_ms : 0;
@@ -194,6 +195,9 @@ static bool pick(struct step *step)
     if (!CALL(step, take, step->task, step->laid, step->token, lease,
               settings_word(&config, "result")))
         return false;
+    step->picked = step->reply->integer >= 0;
+    if (!step->picked)
+        return true;
     count(PICKED);
     if (step->reply->integer == 1)
         count(TAKEN_OVER);
@@ -211,6 +215,7 @@ static void work(struct step *step)
     GUARD_RECORD(&step->guard, "worked", ",\"task\":%s", step->task);
 }
 
+/* False: the request is answered. */
 static bool write_result(struct step *step)
 {
     GUARD_RECORD(&step->guard, "sending", ",\"task\":%s,\"token\":%s", step->task, step->token);
@@ -226,11 +231,15 @@ static bool write_result(struct step *step)
 
 static void take_step(struct step *step)
 {
-    if (!guard_enter(&step->guard) || !find_task(step))
+    if (!guard_enter(&step->guard))
         return;
-    frame_point(step->guard.frame, "tasks", "looked");
-    if (!pick(step))
-        return;
+    while (!step->picked) {
+        if (!find_task(step))
+            return;
+        frame_point(step->guard.frame, "tasks", "looked");
+        if (!pick(step))
+            return;
+    }
     guard_leave(&step->guard);
     store_rest(step->store); /* others may use the connection meanwhile */
     frame_point(step->guard.frame, "tasks", "picked");
