@@ -33,7 +33,7 @@ KILLS = ("instance", "point", "point", "point")
 SETTINGS = {
     "fenced": (("--lock", "fair", "--result", "fenced", "--lease-ms", LEASE_MS), (*KILLS, "delay", "delay", "freeze")),
     # A lock alone does not help against who is late: so nobody is.
-    "plain": (("--lock", "watchdog", "--result", "plain", "--lease-ms", 5000), KILLS),
+    "plain": (("--lock", "watchdog", "--result", "plain", "--lease-ms", 3000), KILLS),
     # Flawed: for the test that faults are found.
     "late": (("--lock", "fair", "--result", "plain", "--lease-ms", LEASE_MS), ("delay",)),
     "no-lease": (("--lock", "fair", "--lease", "off"), KILLS),
