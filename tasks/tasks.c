@@ -8,7 +8,6 @@
 #include "frame.h"
 #include "guard.h"
 #include "json.h"
-#include "meter.h"
 #include "program.h"
 #include "tasks_scripts.h"
 
@@ -86,11 +85,6 @@ static struct frame_meter meters[] = {
 };
 enum { PICKED, TAKEN_OVER, RESULTS, REFUSED };
 
-static void count(int meter)
-{
-    meter_add(&meters[meter].count, 1);
-}
-
 /* ---- The list in Redis ----------------------------------------------------------------------- */
 
 struct step {
@@ -126,7 +120,7 @@ static void answer_failed(struct step *step, const struct call *call, enum store
         answer_problem(step->request, PROBLEM_LIST_REPLACED, "task %s is of an older list",
                        step->task);
     } else if (strcmp(code, "STALE") == 0) {
-        count(REFUSED);
+        frame_count(step->guard.frame, REFUSED);
         if (call->refused != NULL)
             GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
                          step->task, step->token, newest);
@@ -198,21 +192,13 @@ static bool pick(struct step *step)
     step->picked = step->reply->integer >= 0;
     if (!step->picked)
         return true;
-    count(PICKED);
+    frame_count(step->guard.frame, PICKED);
     if (step->reply->integer == 1)
-        count(TAKEN_OVER);
+        frame_count(step->guard.frame, TAKEN_OVER);
     GUARD_RECORD(&step->guard, "picked",
                  ",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64 ",\"lease_ms\":%" PRId64,
                  step->task, step->token, sent_ns, lease_ms);
     return true;
-}
-
-static void work(struct step *step)
-{
-    const struct timespec until = timespec_of(mono_deadline_ns(config.task_ms));
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-        ;
-    GUARD_RECORD(&step->guard, "worked", ",\"task\":%s", step->task);
 }
 
 /* False: the request is answered. */
@@ -223,7 +209,7 @@ static bool write_result(struct step *step)
     if (!CALL(step, result, step->task, step->laid, step->token, step->request->id,
               settings_word(&config, "result")))
         return false;
-    count(RESULTS);
+    frame_count(step->guard.frame, RESULTS);
     GUARD_RECORD(&step->guard, "result", ",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64,
                  step->task, step->token, sent_ns);
     return true;
@@ -243,7 +229,8 @@ static void take_step(struct step *step)
     guard_leave(&step->guard);
     store_rest(step->store); /* others may use the connection meanwhile */
     frame_point(step->guard.frame, "tasks", "picked");
-    work(step);
+    frame_take_ms(config.task_ms);
+    GUARD_RECORD(&step->guard, "worked", ",\"task\":%s", step->task);
     frame_point(step->guard.frame, "tasks", "worked");
     if (!write_result(step))
         return;
@@ -376,13 +363,8 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 
 static bool fits(char error[PROCESS_ERROR_MAX])
 {
-    if (config.result == RESULT_PLAIN || config.common.lock->tokens)
-        return true;
-    snprintf(error, PROCESS_ERROR_MAX,
-             "--result fenced needs a rung that gives tokens, as --lock fair does; --lock %s gives "
-             "none: take another, or --result plain",
-             config.common.lock->name);
-    return false;
+    return config.result == RESULT_PLAIN ||
+           frame_has_tokens(&config.common, "--result fenced", "--result plain", error);
 }
 
 static void print_invoke(const struct request *request, char *text, size_t size)
