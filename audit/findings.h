@@ -9,8 +9,8 @@
 #include <stddef.h>
 
 /* In order of precedence: if several apply, the first one is the result. What does harm comes
- * before OVERLAP, which lets it happen: first a wrong answer (OVERSOLD, STALE), then needless
- * work (STAMPEDE). INCOMPLETE and INCONCLUSIVE are two ranks of "inconclusive". INCOMPLETE:
+ * before OVERLAP, which lets it happen: first a wrong answer (OVERSOLD, STALE) or lost
+ * money (UNBALANCED), then needless work (STAMPEDE). INCOMPLETE and INCONCLUSIVE are two ranks of "inconclusive". INCOMPLETE:
  * records of the instances or of Redis are missing, or the machine stood still. Existing records
  * prove OVERSOLD, STALE, OVERLAP and OVERTAKEN even then. They prove STAMPEDE only if nobody
  * deleted the list meanwhile, so its check says nothing if a line about that can be missing.
@@ -19,6 +19,7 @@
 #define RESULTS(X)                                                                                 \
     X(OVERSOLD, "oversold")                                                                        \
     X(STALE, "stale")                                                                              \
+    X(UNBALANCED, "unbalanced")                                                                    \
     X(REPEATED, "repeated")                                                                        \
     X(LOST_TASK, "lost_task")                                                                      \
     X(STAMPEDE, "stampede")                                                                        \
