@@ -14,6 +14,7 @@
  */
 #include "check.h"
 #include "memory.h"
+#include "rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,8 +85,15 @@ static void find_last(const struct run *run, struct last *last)
             (request->reason != REASON_LOCK_TIMEOUT && request->reason != REASON_LOCK_BUSY &&
              request->reason != REASON_LOCK_ERROR))
             continue;
-        for (size_t lock = 0; lock < locks; lock++)
-            add_request(request, &last[request->item * locks + lock]);
+        uint32_t items[2] = {request->item, NONE};
+        if (run->rules->waited_for != NULL)
+            run->rules->waited_for(run, i, items);
+        for (size_t lock = 0; lock < locks; lock++) {
+            for (size_t j = 0; j < 2; j++) {
+                if (items[j] != NONE)
+                    add_request(request, &last[items[j] * locks + lock]);
+            }
+        }
     }
 }
 

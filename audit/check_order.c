@@ -24,10 +24,10 @@ static int order_by_grant(const void *a, const void *b)
 }
 
 /* A sale that tries another segment asks for its lock later, so it has no place in the order
- * of arrival there. */
+ * of arrival there. Neither has a transfer that asks for its second lock. */
 static bool order_is_first(const struct run *run, const struct section *section)
 {
-    return run_share(run, section).segments == 1 || section->next == NONE;
+    return section->next == NONE || (run->account == NULL && run_share(run, section).segments == 1);
 }
 
 void check_order(struct run *run)

@@ -9,17 +9,18 @@
 #include <stddef.h>
 
 /* In order of precedence: if several apply, the first one is the result. What does harm comes
- * before OVERLAP, which lets it happen: first a wrong answer or result (OVERSOLD, STALE, REPEATED,
- * LOST_TASK), then needless work (STAMPEDE). INCOMPLETE and INCONCLUSIVE are two ranks of
- * "inconclusive". INCOMPLETE: records of the instances or of Redis are missing, or the machine
- * stood still. Existing records prove OVERSOLD, STALE, REPEATED, LOST_TASK, OVERLAP and OVERTAKEN
- * even then. They prove STAMPEDE only if nobody deleted the list meanwhile, so its check says
- * nothing if a line about that can be missing. DEADLOCK, UNFINISHED and UNDERSOLD say that
- * something never happened, so they need all of those records. INCONCLUSIVE: other evidence is
- * missing, and only OK needs it. */
+ * before OVERLAP, which lets it happen: first a wrong answer or result (OVERSOLD, STALE,
+ * UNBALANCED, REPEATED, LOST_TASK), then needless work (STAMPEDE). INCOMPLETE and INCONCLUSIVE are
+ * two ranks of "inconclusive". INCOMPLETE: records of the instances or of Redis are missing, or the
+ * machine stood still. Existing records prove a wrong answer or result, OVERLAP and OVERTAKEN even
+ * then. They prove STAMPEDE only if nobody deleted the list meanwhile, so its check says nothing if
+ * a line about that can be missing. DEADLOCK, UNFINISHED and UNDERSOLD say that something never
+ * happened, so they need all of those records. INCONCLUSIVE: other evidence is missing, and only OK
+ * needs it. */
 #define RESULTS(X)                                                                                 \
     X(OVERSOLD, "oversold")                                                                        \
     X(STALE, "stale")                                                                              \
+    X(UNBALANCED, "unbalanced")                                                                    \
     X(REPEATED, "repeated")                                                                        \
     X(LOST_TASK, "lost_task")                                                                      \
     X(STAMPEDE, "stampede")                                                                        \

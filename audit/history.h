@@ -17,7 +17,8 @@ enum service {
     SERVICE_SHOP = 1,
     SERVICE_MENU = 2,
     SERVICE_TASKS = 4,
-    SERVICE_EVERY = SERVICE_SHOP | SERVICE_MENU | SERVICE_TASKS,
+    SERVICE_ACCOUNT = 8,
+    SERVICE_EVERY = SERVICE_SHOP | SERVICE_MENU | SERVICE_TASKS | SERVICE_ACCOUNT,
     SERVICE_OTHERS = SERVICE_EVERY & ~SERVICE_SHOP, /* all but the shop */
 };
 
@@ -64,6 +65,9 @@ enum service {
     X(lost, KEEPER, EVERY)                                                                         \
     X(renew, KEEPER, EVERY)
 
+/* X(name): further ones of an account. Each is about a request. The shop has a `read` of its own. */
+#define ACCOUNT_EVENTS(X) X(wants) X(read) X(writing) X(wrote) X(write_refused)
+
 enum about {
     ABOUT_FILE,
     ABOUT_REQUEST,
@@ -77,7 +81,10 @@ enum event {
 #define X(name, about, service) EVENT_##name,
     EVENTS(X)
 #undef X
-        EVENT_COUNT
+#define X(name) EVENT_ACCOUNT_##name,
+        ACCOUNT_EVENTS(X)
+#undef X
+            EVENT_COUNT
 };
 
 struct event_kind {

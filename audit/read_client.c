@@ -28,7 +28,7 @@
     X(instance, EVERY)                                                                             \
     X(unit, SHOP)                                                                                  \
     X(left, SHOP)                                                                                  \
-    X(version, MENU)                                                                               \
+    X(version, MENU | SERVICE_ACCOUNT)                                                             \
     X(task, TASKS)                                                                                 \
     X(URL, NONE)                                                                                   \
     X(key, NONE)                                                                                   \
@@ -143,9 +143,9 @@ static void read_answer(struct run *run, const struct table *table, struct reque
     request->client_code = (int16_t)code;
     request->transport_error = is_transport_error(code);
     request->called_failed = strcmp(client_field(table, COLUMN_success), "false") == 0;
-    const enum column number = run->rules->kind == SERVICE_MENU    ? COLUMN_version
+    const enum column number = run->rules->kind == SERVICE_SHOP    ? COLUMN_unit
                                : run->rules->kind == SERVICE_TASKS ? COLUMN_task
-                                                                   : COLUMN_unit;
+                                                                   : COLUMN_version;
     if (!text_int(client_field(table, number), &request->client_unit))
         request->client_unit = NOT_KNOWN;
     if (!text_int(client_field(table, COLUMN_left), &request->client_left))

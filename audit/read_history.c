@@ -17,6 +17,9 @@ const struct event_kind events[EVENT_COUNT] = {
 #define X(name, about, service) {#name, ABOUT_##about, SERVICE_##service},
     EVENTS(X)
 #undef X
+#define X(name) {#name, ABOUT_OWN, SERVICE_ACCOUNT},
+        ACCOUNT_EVENTS(X)
+#undef X
 };
 
 void wrong(struct reader *reader, const struct record *record)

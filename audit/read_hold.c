@@ -191,6 +191,8 @@ static bool read_granted(struct reader *reader, struct record *record, struct se
         return false;
     }
     section->lock = names_add(&reader->run->locks, lock);
+    if (reader->run->rules->item_of_lock != NULL)
+        section->item = reader->run->rules->item_of_lock(reader->run, lock);
     return section->item == NONE || read_lock_name(reader, record, section, lock);
 }
 

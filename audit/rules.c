@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rules.h"
 
+#include "account.h"
 #include "menu.h"
 #include "shop.h"
 #include "tasks.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct rules *const all[] = {&shop_rules, &menu_rules, &tasks_rules};
+static const struct rules *const all[] = {&shop_rules, &menu_rules, &tasks_rules, &account_rules};
 
 const struct rules *rules_find(const char *service)
 {

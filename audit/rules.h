@@ -47,6 +47,10 @@ struct rules {
     /* Reads a line of a stage of its own; NULL: it has none. On failure: false, and record->error
      * holds a sentence. */
     bool (*read_stage)(struct reader *reader, struct record *record, struct section *section);
+    /* Which item that lock guards, NONE if none; NULL: that of the request that has it. */
+    uint32_t (*item_of_lock)(const struct run *run, const char *lock);
+    /* The items for whose locks a request waited that timed out; NULL: that of the request. */
+    void (*waited_for)(const struct run *run, size_t request, uint32_t items[2]);
     /* Reads what redis.json states of the item, beside its lock; `redis` is an example of it. */
     void (*read_redis)(struct source *source, const cJSON *json, const char *when,
                        const struct item *item, struct redis_side *side);

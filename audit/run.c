@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run.h"
 
+#include "account.h"
 #include "memory.h"
 #include "menu.h"
 #include "rules.h"
@@ -49,6 +50,8 @@ void run_free(struct run *run)
         menu_free(run->menu);
     if (run->tasks != NULL)
         tasks_free(run->tasks);
+    if (run->account != NULL)
+        account_free(run->account);
     names_free(&run->item_names);
     names_free(&run->request_ids);
     names_free(&run->keys);

@@ -99,12 +99,13 @@ struct redis_lock {
 /* An item's stock and locks in Redis before the run, or after it. */
 struct redis_side {
     int64_t stock; /* NOT_KNOWN if redis.json does not state it. Of the menu: the version in the
-                      cache; 0: none */
+                      cache; 0: none. Of an account: the balance */
     bool lock_there;
     int64_t lock_pttl_ms;     /* -1: it never expires */
     struct redis_lock *locks; /* by segment; NULL: there is one, as above */
     size_t lock_count;        /* 0: NULL */
     int64_t queued;           /* entries in its queue; NOT_KNOWN if redis.json does not state it */
+    int64_t version;          /* of an account's balance */
 };
 
 /* How the units of a stock lay over its segments. */
@@ -124,7 +125,8 @@ struct possible {
 
 struct item {
     const char *name;
-    int64_t stock;              /* at the start, from run.json; of the menu: the version */
+    int64_t stock;              /* at the start, from run.json; of the menu: the version; of an
+                                   account: the balance */
     struct redis_side redis[2]; /* by enum moment */
     uint32_t lock;              /* the lock that its holds name; NO_NAME if it has no hold. If the
                                    stock lies over segments: the lock of the first one */
@@ -150,7 +152,7 @@ struct item {
 enum outcome {
     OUTCOME_NONE, /* no instance recorded its end */
     OUTCOME_SOLD,
-    OUTCOME_ANSWERED, /* of the menu */
+    OUTCOME_ANSWERED, /* of the menu and the account */
     OUTCOME_READ,     /* a request that only reads */
     OUTCOME_REPLAYED, /* it got the stored answer of its idempotency key */
     OUTCOME_REFUSED,
@@ -181,7 +183,7 @@ struct request {
     int64_t start_ms;
     union {
         int64_t client_unit;    /* NOT_KNOWN if the answer has none */
-        int64_t client_version; /* of the menu */
+        int64_t client_version; /* of the menu and the account */
         int64_t client_task;    /* of tasks */
     };
     int64_t client_left;
@@ -307,7 +309,8 @@ struct section {
     enum stage stage : 8; /* the last one recorded */
     bool shared : 1;      /* under the read lock: other readers may be inside */
     bool sold : 1;
-    bool filled : 1;            /* of the menu: it filled the cache; of tasks: it picked one */
+    bool filled : 1;            /* of the menu: it filled the cache; of tasks: it picked one; of an
+                                   account: it wrote */
     bool quantity_denied : 1;   /* its request asked for another quantity */
     bool left_denied : 1;       /* its client's answer states another `left` */
     bool kept : 1;              /* its release failed, or its outcome is unknown */
@@ -514,15 +517,17 @@ struct run {
 
     size_t unknown_steps; /* the work that unknown.c has done for the run */
 
-    struct menu *menu;   /* what a menu's records tell; NULL */
-    struct tasks *tasks; /* what the records of tasks tell; NULL */
+    struct menu *menu;       /* what a menu's records tell; NULL */
+    struct tasks *tasks;     /* what the records of tasks tell; NULL */
+    struct account *account; /* what an account's records tell; NULL */
     struct counts counts;
     struct collision twice;               /* the sales of the first unit sold twice */
     const struct section *beyond;         /* the first sale of a unit <= 0 */
     const struct request *first_rejected; /* the first that was rejected too early */
     struct collision meeting;             /* an overlap while the most were inside */
-    struct collision shown;               /* of the menu: whose question was not needed, and why */
-    const struct section *self_wait;      /* its request waited for its own lock */
+    struct collision shown;               /* of the menu: whose question was not needed, and why; of
+                                             an account: who lost money, and over whom */
+    const struct section *self_wait;      /* its request waited for its own lock, or in a circle */
     const struct item *stuck;             /* its lock is held for ever */
     const struct section *stuck_grant;    /* that lock's last recorded hold; NULL */
 };

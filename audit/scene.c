@@ -135,7 +135,13 @@ static void choose_pair(const struct run *run, const struct verdict *verdict, st
 {
     const struct collision *twice = &run->twice;
     const struct section *partner = run->beyond == NULL ? NULL : partner_of(run, run->beyond);
-    if (scene_meet(twice->first, twice->second))
+    if (verdict->result == RESULT_UNBALANCED && was_entered(run->shown.first))
+        set_pair(scene,
+                 run->shown.second == NULL                         ? SCENE_ALONE
+                 : scene_meet(run->shown.first, run->shown.second) ? SCENE_OVERLAP
+                                                                   : SCENE_HAND_OVER,
+                 run->shown.first, run->shown.second);
+    else if (scene_meet(twice->first, twice->second))
         set_pair(scene, SCENE_SAME_UNIT, twice->first, twice->second);
     else if (partner != NULL)
         set_pair(scene, SCENE_NO_UNIT, partner, run->beyond);

@@ -153,7 +153,7 @@ static void tell_overlap(const struct run *run, const struct scene *scene, struc
         story_add(story, "The stock refused what %s wanted to write: its token or epoch was old.",
                   called(run, scene, was_refused(run, scene->first) ? scene->first : scene->second,
                          false, name));
-    else if (run->rules->kind == SERVICE_MENU)
+    else if (run->rules->kind == SERVICE_MENU || run->rules->kind == SERVICE_ACCOUNT)
         story_add(story, "Nothing kept them apart.");
     else if (run->rules->together != NULL)
         story_add(story, "%s", run->rules->together(run, scene->first, scene->second, name));
@@ -229,6 +229,7 @@ static const char *const titles[RESULT_COUNT] = {
     [RESULT_STALE] = "What went wrong",
     [RESULT_REPEATED] = "What went wrong",
     [RESULT_LOST_TASK] = "What went wrong",
+    [RESULT_UNBALANCED] = "What went wrong",
     [RESULT_STAMPEDE] = "What went wrong",
     [RESULT_OVERLAP] = "What went wrong",
     [RESULT_OVERTAKEN] = "What went wrong",

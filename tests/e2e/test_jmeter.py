@@ -145,7 +145,7 @@ def idle_shop(tmp_path_factory):
     (["smoke", "--lock", "fair,setnx"], "--lock and --write take one name each"),
     (["smoke", "--write", "set,decr"], "--lock and --write take one name each"),
     (["smoke", "--write", "fenced"], "--write fenced needs a lock that gives tokens; watchdog gives none, these do: notify fair read_write redlock"),
-    (["smoke", "--expect", "ok,foo"], "--expect is \"foo\": it must be one of: oversold stale repeated lost_task stampede overlap overtaken deadlock unfinished undersold inconclusive ok"),
+    (["smoke", "--expect", "ok,foo"], "--expect is \"foo\": it must be one of: oversold stale unbalanced repeated lost_task stampede overlap overtaken deadlock unfinished undersold inconclusive ok"),
     (["smoke", "--expect", "ok,"], "--expect is \"\""),
     (["smoke", "article"], "\"article\" is not understood"),
     (["smoke", ""], "an argument is empty, behind smoke: leave it out, or say what it is"),

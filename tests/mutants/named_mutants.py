@@ -1440,6 +1440,58 @@ OF_MENUD = [
      "test_a_text_that_is_no_utf8"),
 ]
 
+# The judge's rules of an account.
+FATES, ACCOUNT, CIRCLES, ACCOUNT_RULES, READ_ACCOUNT = ("audit/fates.c", "audit/check_account.c", "audit/check_circles.c",
+                                                        "audit/account.c", "audit/read_account.c")
+A_FOUND, A_TWINS, A_NEAR = (("audit.account_planted", "test_found"), ("audit.account_planted", "test_its_twin_is_not_accused"),
+                            ("audit.account", "test_never_accused"))
+LOST_REPLIES = ("audit.account_bruteforce", "test_agrees_on_replies_that_are_lost")
+A_LEFT = ("audit.account_bruteforce", "test_agrees_on_what_a_service_may_leave")
+OF_THE_ACCOUNT = [
+    ("a version may be written twice", ACCOUNT, "list[last + 1]->version == list[from]->version;)",
+     "list[last + 1]->version == list[from]->version && list[last + 1] == list[from];)", *A_FOUND),
+    ("of two writes the later stamp stays", ACCOUNT, "if (balance == NOT_KNOWN || list[last]->balance == balance)", "if (balance != INT64_MAX)",
+     *A_FOUND),
+    ("a transfer may be torn", ACCOUNT, "return in[FROM] == in[TO] ? NULL", "return in[FROM] == in[TO] || !in[FROM] == in[TO] ? NULL", *A_FOUND),
+    ("an answered write may be gone", ACCOUNT, "if (list[i]->version > redis[AFTER].version && gone_count++ == 0)",
+     "if (list[i]->version > redis[AFTER].version + 1 && gone_count++ == 0)", *A_FOUND),
+    ("a version may come from nobody", ACCOUNT, "|| missing <= 0)", "|| missing <= 1)", *A_FOUND),
+    ("a balance may be another one", ACCOUNT, ".stock != account->ledgers[i].must && times++ == 0)",
+     ".stock != account->ledgers[i].must && run == NULL && times++ == 0)", *A_FOUND),
+    ("sums are judged though lines are missing", ACCOUNT, "return !run->truncated && run_all_told(run, false) && !lacks_an_answer(run);",
+     "return !lacks_an_answer(run);", "audit.account_planted", "test_found"),
+    ("an old token may write", ACCOUNT, "before->section->token <= list[i].section->token || times++ > 0)",
+     "before->section->token > 0 || times++ > 0)", *A_FOUND),
+    ("a balance may be read that nobody wrote", ACCOUNT, "!has_writer(run, list, count, sight) && times++ == 0)",
+     "!has_writer(run, list, count, sight) && run == NULL && times++ == 0)", *A_FOUND),
+    ("a refused request may have written", ACCOUNT, "if (deposit->fate == FATE_CONFIRMED && !half &&", "if (deposit->fate == FATE_CONFIRMED && half &&",
+     *A_FOUND),
+    ("one recorded answer of a script is not one of both", FATES, "deposit->fate == FATE_OPEN && !deposit->denied && together && other != NULL &&",
+     "deposit->fate == FATE_OPEN && !deposit->denied && !together && other != NULL &&", *A_NEAR),
+    ("a version above the last one may have been written", FATES, "deposit->version <= redis[AFTER].version);", "true);", *LOST_REPLIES),
+    ("balances that were seen tell nothing", FATES, "(seen ? !was_seen(fates, fates->list[from], true) : confirmed)", "confirmed", *A_LEFT),
+    ("a write beside a confirmed one was carried out, too", FATES, "const bool out = also ||", "const bool out = (also && !confirmed) ||", *A_NEAR),
+    ("what is certain of one account is not used for the other", FATES, "if (forced != NULL)\n        choose(fates, group, forced);",
+     "if (forced != NULL && group->count == 1)\n        choose(fates, group, forced);", *LOST_REPLIES),
+    ("only the first choice is tried", FATES, "if (level->next == level->group->count) {", "if (level->next > 0) {", *LOST_REPLIES),
+    ("a choice is not taken back", FATES, "            fates->open[i]->fate = FATE_OPEN;\n", "            fates->open[i]->group = fates->open[i]->group;\n",
+     *LOST_REPLIES),
+    ("a circle counts that ended by itself", CIRCLES, "!first_to_end(circle)->timed_out)", "run == NULL)", *A_NEAR),
+    ("a wait that is over belongs to a circle", CIRCLES, "t_ns < wait->ended_ns", "t_ns <= wait->ended_ns", *A_NEAR),
+    ("a circle of one stamp counts twice", CIRCLES, "            circle->waits[i] > circle->waits[0])", "            circle == NULL)", *A_FOUND),
+    ("only circles of two are found", CIRCLES, "enum { CIRCLE_MAX = 256,", "enum { CIRCLE_MAX = 2,", *A_FOUND),
+    ("a local lock is one in all instances", CIRCLES, 'strcmp(run->spec.rung, "local") == 0 ? instance : 0;',
+     'strcmp(run->spec.rung, "local") == 0 && run == NULL ? instance : 0;', *A_LEFT),
+    ("who waits for its second lock waits for its first one", ACCOUNT_RULES, "if (errand.wait != NONE)\n        items[0]",
+     "if (errand.wait != NONE && run == NULL)\n        items[0]", *A_FOUND),
+    ("an operator's look is a client's", READ_ACCOUNT, "errand.does == DOES_LOOK && !request->sampled;", "errand.does == DOES_LOOK && request->accepted_twice;",
+     *A_NEAR),
+    ("what a line says it computed is not compared", READ_ACCOUNT, "deposit->balance == deposit->before + account_change(errand, deposit->to))",
+     "deposit->balance >= 0)", *A_FOUND),
+    ("an answer is not compared with what was written", READ_ACCOUNT, "if (is_as_recorded(run, &errand, false, balance[FROM], version[FROM]) &&",
+     "if (code == 200 || is_as_recorded(run, &errand, false, balance[FROM], version[FROM]) ||", *A_FOUND),
+]
+
 # tasksd: a list of tasks, and workers that die or are late.
 OF_TASKSD = [
     ("tasksd: a lease does not end", LOOK_LUA, "local ends_ms = first[1] and math.max(first[2] - now, 0) or 0",
@@ -1469,4 +1521,4 @@ OF_TASKSD = [
      "service_tasks", "test_a_worker_that_has_a_task_holds_nobody_up"),
 ]
 
-MUTANTS = OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_TASKSD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+MUTANTS = OF_THE_ACCOUNT + OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_TASKSD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Deadlock of requests that need two locks: each holds one, and waits for one that the next one of
+ * the circle holds. A circle is closed by the last of its waits. It is a deadlock if the first of
+ * these waits to end timed out. If a lock was acquired first, or the process was killed, the circle
+ * ended by itself: the lock had expired.
+ */
+#include "account.h"
+#include "memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The longest circle that is found. */
+enum { CIRCLE_MAX = 256, CIRCLE_TOLD = 4 };
+
+/* Its members: each waits for the lock that the next one holds, and the last for the first one's. */
+struct circle {
+    const struct wait *waits[CIRCLE_MAX];
+    size_t count;
+};
+
+/* A grant of a lock. place: a lock that is local is another one in each instance. */
+struct grant {
+    uint32_t lock;
+    uint32_t place;
+    int64_t t_ns;
+    const struct section *section;
+};
+
+static int circles_by_grant(const void *a, const void *b)
+{
+    const struct grant *one = a;
+    const struct grant *two = b;
+    if (one->lock != two->lock)
+        return one->lock < two->lock ? -1 : 1;
+    if (one->place != two->place)
+        return one->place < two->place ? -1 : 1;
+    return (one->t_ns > two->t_ns) - (one->t_ns < two->t_ns);
+}
+
+static uint32_t place_of(const struct run *run, uint32_t instance)
+{
+    return strcmp(run->spec.rung, "local") == 0 ? instance : 0;
+}
+
+/* All grants whose times are proof. */
+struct grants {
+    struct grant *list;
+    size_t count;
+};
+
+static struct grants circles_sort(const struct run *run)
+{
+    struct grants grants = {.list = memory_new(run->section_count, sizeof *grants.list)};
+    for (size_t i = 0; i < run->section_count; i++) {
+        const struct section *section = &run->sections[i];
+        if (section->lock != NO_NAME && run_is_timed(run, section))
+            grants.list[grants.count++] =
+                (struct grant){section->lock, place_of(run, section->instance),
+                               section->at_ns[STAGE_GRANTED], section};
+    }
+    qsort(grants.list, grants.count, sizeof *grants.list, circles_by_grant);
+    return grants;
+}
+
+/* Who was granted the lock last, up to that time; NULL if nobody was. */
+static const struct section *last_grant(const struct run *run, const struct grants *grants,
+                                        const struct wait *wait, int64_t t_ns)
+{
+    const struct grant wanted = {wait->lock, place_of(run, run->requests[wait->request].instance),
+                                 t_ns, NULL};
+    size_t from = 0;
+    size_t to = grants->count;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (circles_by_grant(&grants->list[middle], &wanted) <= 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    const struct grant *found = from > 0 ? &grants->list[from - 1] : NULL;
+    return found != NULL && found->lock == wanted.lock && found->place == wanted.place
+               ? found->section
+               : NULL;
+}
+
+/* The wait at that time of the request that has the section; NULL if it holds the lock no more, or
+ * does not wait. */
+static const struct wait *wait_of(const struct run *run, const struct section *section,
+                                  int64_t t_ns)
+{
+    const uint32_t number = account_errand(run, section->request).wait;
+    const struct wait *wait = number == NONE ? NULL : &run->account->waits[number];
+    return wait != NULL && &run->sections[wait->section] == section && wait->t_ns <= t_ns &&
+                   t_ns < wait->ended_ns
+               ? wait
+               : NULL;
+}
+
+/* Follows from the wait that comes last to the request that it waits for, and so on. False: that
+ * does not lead back. */
+static bool close_circle(const struct run *run, const struct grants *grants,
+                         const struct wait *last, struct circle *circle)
+{
+    const struct wait *wait = last;
+    circle->count = 0;
+    while (wait != NULL && circle->count < CIRCLE_MAX) {
+        circle->waits[circle->count++] = wait;
+        const struct section *holder = last_grant(run, grants, wait, last->t_ns);
+        wait = holder == NULL ? NULL : wait_of(run, holder, last->t_ns);
+        if (wait == last)
+            return true;
+    }
+    return false;
+}
+
+/* Of waits that began at once, the one that was read last closes the circle. */
+static bool is_last(const struct circle *circle)
+{
+    for (size_t i = 1; i < circle->count; i++) {
+        if (circle->waits[i]->t_ns == circle->waits[0]->t_ns && circle->waits[i] > circle->waits[0])
+            return false;
+    }
+    return true;
+}
+
+static const struct wait *first_to_end(const struct circle *circle)
+{
+    const struct wait *first = circle->waits[0];
+    for (size_t i = 1; i < circle->count; i++) {
+        const struct wait *wait = circle->waits[i];
+        if (wait->ended_ns < first->ended_ns ||
+            (wait->ended_ns == first->ended_ns && wait->timed_out))
+            first = wait;
+    }
+    return first;
+}
+
+static void tell_circle(struct run *run, const struct circle *circle)
+{
+    const struct wait *ended = first_to_end(circle);
+    char text[400] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < circle->count && i < CIRCLE_TOLD && used < sizeof text; i++) {
+        const struct wait *wait = circle->waits[i];
+        used += (size_t)snprintf(text + used, sizeof text - used,
+                                 "%srequest %.40s on %.20s held %.30s and waited for %.30s",
+                                 i > 0 ? ", " : "", run_request_id(run, wait->request),
+                                 run->spec.instances[run->requests[wait->request].instance],
+                                 names_text(&run->locks, run->sections[wait->section].lock),
+                                 names_text(&run->locks, wait->lock));
+    }
+    findings_add(&run->findings, RESULT_DEADLOCK,
+                 "circles of requests that waited for each other until one timed out: %lld; first, "
+                 "of %zu, closed at %.3f ms, and ended by a time-out at %.3f ms: %s",
+                 (long long)run->account->circles, circle->count,
+                 run_ms(run, circle->waits[0]->t_ns), run_ms(run, ended->ended_ns), text);
+    run->self_wait = &run->sections[circle->waits[0]->section];
+}
+
+void account_check_circles(struct run *run)
+{
+    struct account *account = run->account;
+    struct grants grants = circles_sort(run);
+    struct circle *circle = memory_new(2, sizeof *circle);
+    for (size_t i = 0; i < account->wait_count; i++) {
+        const struct wait *wait = &account->waits[i];
+        if (!run_is_request_timed(run, &run->requests[wait->request]) ||
+            wait->ended_ns <= wait->t_ns || !close_circle(run, &grants, wait, circle) ||
+            !is_last(circle) || !first_to_end(circle)->timed_out)
+            continue;
+        if (account->circles++ == 0 || wait->t_ns < circle[1].waits[0]->t_ns)
+            circle[1] = circle[0];
+    }
+    if (account->circles > 0)
+        tell_circle(run, &circle[1]);
+    free(circle);
+    free(grants.list);
+}
