@@ -135,8 +135,7 @@ static bool frame_serve(void *arg, struct request *request)
 
 void frame_take_name(struct request *request)
 {
-    const size_t size = strspn(request->part, "abcdefghijklmnopqrstuvwxyz0123456789_-");
-    if (size == 0 || size > ITEM_MAX || request->part[size] != '\0')
+    if (!request_is_name(request->part, strlen(request->part)))
         answer_problem(request, PROBLEM_INVALID_NAME, "\"%.80s\" is not 1 to %d of a-z 0-9 _ -",
                        request->part, ITEM_MAX);
 }

@@ -92,8 +92,9 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
     return ready;
 }
 
-static const struct parameter of_count[] = {{"by", 1, 100, 1, "", offsetof(struct counting, by)},
-                                            {.name = NULL}};
+static const struct parameter of_count[] = {
+    {.name = "by", .min = 1, .max = 100, .fallback = 1, .offset = offsetof(struct counting, by)},
+    {.name = NULL}};
 static const struct route route_rows[] = {
     {LISTENER_PUBLIC, METHOD_POST, "/counters/{name}", of_count, false, RUN_WORKERS,
      frame_take_name, NULL, work_count, NULL},
