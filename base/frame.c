@@ -336,6 +336,26 @@ bool frame_point(struct frame *frame, const char *group, const char *name)
            failpoints_reach(frame->failpoints, group, name, &stay) == FAILPOINT_FAILS;
 }
 
+void *frame_open_store(struct service *service, struct store *store, char error[PROCESS_ERROR_MAX])
+{
+    (void)service;
+    (void)error;
+    return store;
+}
+
+void frame_close_store(void *store)
+{
+    store_free(store);
+}
+
+bool frame_store_ready(struct store *store, const char *key, char why[FRAME_WHY_MAX])
+{
+    const bool ready = store_check(store, key) == STORE_OK;
+    snprintf(why, FRAME_WHY_MAX, "%s", store_error(store));
+    store_rest(store);
+    return ready;
+}
+
 void frame_count(struct frame *frame, size_t meter)
 {
     meter_add(&frame->options.meters[meter].count, 1);

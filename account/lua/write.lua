@@ -1,18 +1,13 @@
 -- KEYS the accounts. ARGV[1] and [2] the balance and the version that KEYS[1] gets, ARGV[3] its writer's token, '0': there is
 -- none; the next three are for KEYS[2].
--- Returns 0: all are written, and remember their tokens. {which, token}: that account has seen this newer token, so the
--- writer's lock is another's by now, and nothing is written.
+-- Returns 0: all are written. {which, token}: that account has seen this newer token, and nothing is written.
 for i, key in ipairs(KEYS) do
-    local token = tonumber(ARGV[3 * i])
-    local newest = redis.call('HGET', key, 'token') -- an error, if the key holds no hash
-    if token > 0 and newest and token < tonumber(newest) then
+    local token, newest = tonumber(ARGV[3 * i]), redis.call('HGET', key, 'token') -- an error, if the key holds no hash
+    if token > 0 and newest and tonumber(newest) > token then
         return {i, newest}
     end
 end
 for i, key in ipairs(KEYS) do
     redis.call('HSET', key, 'balance', ARGV[3 * i - 2], 'version', ARGV[3 * i - 1])
-    if ARGV[3 * i] ~= '0' then
-        redis.call('HSET', key, 'token', ARGV[3 * i])
-    end
 end
 return 0

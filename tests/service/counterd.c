@@ -86,10 +86,7 @@ static bool work_count(struct service *of, void *state, struct request *request)
 
 static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 {
-    const bool ready = store_check(state, "counter:{readyz}") == STORE_OK;
-    snprintf(why, FRAME_WHY_MAX, "%s", store_error(state));
-    store_rest(state);
-    return ready;
+    return frame_store_ready(state, "counter:{readyz}", why);
 }
 
 static const struct parameter of_count[] = {
@@ -125,11 +122,6 @@ static void *open_state(struct service *of, struct store *store, char error[PROC
     return NULL;
 }
 
-static void close_state(void *state)
-{
-    store_free(state);
-}
-
 int main(int argc, char **argv)
 {
     return frame_main(&service.frame,
@@ -139,7 +131,7 @@ int main(int argc, char **argv)
                                               .routes = &routes,
                                               .request_size = sizeof(struct counting),
                                               .open = open_state,
-                                              .close = close_state,
+                                              .close = frame_close_store,
                                               .ready = is_ready,
                                               .meters = meters},
                       &config, argc, argv);
