@@ -3,8 +3,8 @@
  * The lock under which a worker of a frame serves a request. The worker waits for it, blocked. The
  * history gets `granted`, `enter`, `exit` and `release`, and the meters what they count.
  *
- * A request that needs several locks at once has a guard for each. The first one begins and ends for
- * all of them; the others join it.
+ * A request that needs several locks at once has a guard for each. The first one begins and ends
+ * for all of them; the others join it.
  */
 #ifndef GUARD_H
 #define GUARD_H
@@ -20,11 +20,10 @@ struct guard {
     dlock_hold *hold;
     char hold_id[192];
     int64_t granted_ns;
-    struct guard *first; /* of the request: this one, or the one that it has joined */
-    struct guard
-        *joined;   /* the guard of the request that joined before; of the first: the latest */
-    dlock *own;    /* the open lock of one that has joined; the first one's is its owner's */
-    bool abandons; /* of the first: a write may still arrive, so its locks are left to expire */
+    struct guard *first;  /* of the request: this one, or the one that it has joined */
+    struct guard *joined; /* the one that joined before it; of the first: the latest that joined */
+    dlock *own;           /* the open lock, if it has joined; the first one's is its owner's */
+    bool abandons; /* of the first: a write may still arrive, so the locks are left to expire */
 };
 
 /* Begins to serve the request, and records its `invoke`: from now on the history's lines name
@@ -65,9 +64,9 @@ void guard_end_lost(struct guard *guard, struct store *store);
 bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv);
 /* Releases the lock, if it is held. A failed release undoes nothing: it is logged. */
 void guard_leave(struct guard *guard);
-/* Leaves, as do the guards that have joined, and ends what guard_begin began. If the answer is a problem, it is recorded as the
- * request's end: as `refused`, `fail` or, if nobody knows what became of a write, as `unknown`. An
- * answer of another kind was recorded by the service. */
+/* Leaves, as do the guards that have joined, and ends what guard_begin began. If the answer is a
+ * problem, it is recorded as the request's end: as `refused`, `fail` or, if nobody knows what
+ * became of a write, as `unknown`. An answer of another kind was recorded by the service. */
 void guard_end(struct guard *guard);
 
 /* Records an event of the request, with its hold if it has one; the rest is as of history_event. */
