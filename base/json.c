@@ -126,8 +126,8 @@ bool json_take_number(struct request *request, const char *name, int64_t min, in
     else
         answer_problem(request, PROBLEM_INVALID_VALUE,
                        "the body must be {\"%s\":N} with N a whole number in digits alone, from "
-                       "%" PRId64 " to %" PRId64,
-                       name, min, max);
+                       "%" PRId64 " to %" PRId64 "; as in %s",
+                       name, min, max, example);
     cJSON_Delete(json);
     return valid;
 }
