@@ -3,7 +3,8 @@
 """Clients transfer money between accounts, while two instances of accountd and Redis are killed. No money appears or
 vanishes, no version is written twice, and no two requests wait for each other.
 
-    ACCOUNTD=build/dev/account/accountd tests/service/account_kills.py --seed 1 --transfers 200000 --every 1000
+    ACCOUNTD=build/dev/account/accountd tests/service/account_kills.py --seed 1 --transfers 200000 --every 1000 \
+        --judge build/dev/audit/ladder-audit
 """
 import argparse
 import collections
@@ -21,6 +22,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent.parent / folder) for folder in ("flaws", "tests/support"))]
 
+from account_records import Sampler, judged, moment, write_records  # noqa: E402
 from killed_shop import KINDS, LOST, SAFE, KilledShop  # noqa: E402
 from world import PATIENCE_S, Inventoryd, Redis, wait_until  # noqa: E402
 
@@ -53,6 +55,7 @@ class Client(threading.Thread):
         self.told, self.unknown = [], collections.Counter()  # by account
         self.connections = {}  # by port
         self.done, self.seen, self.error = 0, collections.Counter(), None
+        self.number, self.sampler = number, Sampler()
         self.start()
 
     def run(self):
@@ -63,13 +66,16 @@ class Client(threading.Thread):
             self.error = error
 
     def transfer(self, source, to, amount):
+        path, request = f"/transfers?from={source}&to={to}&amount={amount}", f"{self.number}-{sum(self.seen.values())}"
+        self.sampler.begin()
         try:
-            status, answer = self.post(f"/transfers?from={source}&to={to}&amount={amount}")
+            status, answer = self.post(path, request)
         except ConnectionRefusedError:
             time.sleep(0.02)
             return
         except LOST:
-            answer, status = {"type": "lost"}, 0
+            answer, status = {"type": "lost"}, 502
+        self.sampler.end(path, request, status, answer)
         what = "done" if status == 200 else answer["type"].rsplit(":", 1)[-1]
         self.seen[what] += 1
         if status == 200:
@@ -82,12 +88,12 @@ class Client(threading.Thread):
             assert status in (409, 503), answer
             time.sleep(self.chance.random() / 50)
 
-    def post(self, path):
+    def post(self, path, request):
         """On a connection that is kept."""
         port = self.bank.any(self.chance).port
         connection = self.connections.pop(port, None) or http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         try:
-            connection.request("POST", path)
+            connection.request("POST", path, headers={"X-Request-Id": request})
             answer = connection.getresponse()
             said = answer.status, json.loads(answer.read())
         except BaseException:
@@ -147,16 +153,18 @@ def balances(instance):
 
 
 def run(folder, transfers, seed, every, flags=SOUND, kinds=KINDS, wait_ms=20000, points=POINTS):
-    """The faults that were found, and what was counted. The histories are in folder/bank."""
+    """The faults that were found, and what was counted. The records are in folder/bank."""
     chance = random.Random(f"{seed} kills")
     redis = Redis(os.path.join(folder, "redis"), *SAFE)
-    counts, bank = collections.Counter(), None
+    counts, bank, records = collections.Counter(), None, os.path.join(folder, "bank")
     try:
-        bank = KilledBank(os.path.join(folder, "bank"), redis, (
-            *flags, "--enable-failpoints", "--ttl-ms", TTL_MS, "--retry-ms", 2, "--redis-timeout-ms", 500, "--wait-ms", wait_ms), points)
+        bank = KilledBank(records, redis, (
+            *flags, "--run", "kills", "--enable-failpoints", "--ttl-ms", TTL_MS, "--retry-ms", 2, "--redis-timeout-ms", 500,
+            "--wait-ms", wait_ms), points)
         for account in ACCOUNTS:
             assert bank.instances["a"].admin("PUT", f"/accounts/{account}", '{"balance":%d}' % BALANCE).status == 200
-        clients = [Client(bank, number, transfers // CLIENTS, seed) for number in range(CLIENTS)]
+        before = moment(redis, dict.fromkeys(ACCOUNTS, (BALANCE, 1)))
+        clients = [Client(bank, number, transfers // CLIENTS + (number < transfers % CLIENTS), seed) for number in range(CLIENTS)]
         next_kill = chance.randint(1, 2 * every)
         while any(client.is_alive() for client in clients):
             time.sleep(0.01)
@@ -167,7 +175,16 @@ def run(folder, transfers, seed, every, flags=SOUND, kinds=KINDS, wait_ms=20000,
         bank.calm()
         for client in clients:
             counts.update(client.seen)
-        return judge(clients, balances(bank.instances["b"])), dict(counts)
+        left = balances(bank.instances["b"])
+        for instance in bank.instances.values():
+            instance.end()
+        wait_until(lambda: not redis("EXISTS", *("lock:{%s}" % account for account in ACCOUNTS)), "the locks of the dead expire")
+        said = dict(zip(flags[::2], flags[1::2]))
+        write_records(records, {
+            "run": "kills", "rung": said["--lock"], "write": said.get("--write", "script"), "locks": said["--locks"], "fault": "killed",
+            "ttl_ms": TTL_MS, "wait_ms": wait_ms, "work_ms": int(said.get("--work-ms", 0)), "workers": 16,
+        }, before, moment(redis, left), [client.sampler for client in clients])
+        return judge(clients, left), dict(counts)
     finally:
         for instance in bank.instances.values() if bank else ():
             instance.kill()
@@ -180,7 +197,8 @@ def main():
     parser.add_argument("--every", type=int, default=500, help="so many transfers, on average, from one kill to the next")
     parser.add_argument("--seed", type=int, action="append", help="may be given several times")
     parser.add_argument("--keep-redis", action="store_true", help="kill only instances")
-    parser.add_argument("--folder", help="where the histories are kept; default: they are removed")
+    parser.add_argument("--folder", help="where the records are kept; default: they are removed")
+    parser.add_argument("--judge", help="ladder-audit, which shall judge the records, too")
     arguments, flags = parser.parse_known_args()
     os.environ["INVENTORYD"] = os.environ["ACCOUNTD"]
     failed = False
@@ -189,6 +207,9 @@ def main():
             began_s = time.monotonic()
             faults, counts = run(arguments.folder or folder, arguments.transfers, seed, arguments.every, (*SOUND, *flags),
                                  [kind for kind in KINDS if kind != "redis" or not arguments.keep_redis])
+            if arguments.judge:
+                found, verdict = judged(arguments.judge, os.path.join(arguments.folder or folder, "bank"))
+                faults, counts = faults + found, {**counts, "verdict": verdict["result"]}
         print(f"seed {seed}, {time.monotonic() - began_s:.0f} s: {counts}", *faults, sep="\n", flush=True)
         failed = failed or bool(faults)
     sys.exit(1 if failed else 0)
