@@ -252,8 +252,8 @@ void guard_end_lost(struct guard *guard, struct store *store)
     enum store_status killed;
     while ((killed = store_kill_broken(store, &broken)) == STORE_UNAVAILABLE && mono_ns() < ends_ns)
         nanosleep(&(struct timespec){.tv_nsec = KILL_PAUSE_MS * NS_PER_MS}, NULL);
-    if (guard->first != NULL && killed != STORE_OK)
-        guard->first->abandons = true;
+    struct guard *first = guard->first != NULL ? guard->first : guard; /* it has not begun */
+    first->abandons |= killed != STORE_OK;
 }
 
 bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv)
