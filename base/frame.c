@@ -135,8 +135,7 @@ static bool frame_serve(void *arg, struct request *request)
 
 void frame_take_name(struct request *request)
 {
-    const size_t size = strspn(request->part, "abcdefghijklmnopqrstuvwxyz0123456789_-");
-    if (size == 0 || size > ITEM_MAX || request->part[size] != '\0')
+    if (!request_is_name(request->part, strlen(request->part)))
         answer_problem(request, PROBLEM_INVALID_NAME, "\"%.80s\" is not 1 to %d of a-z 0-9 _ -",
                        request->part, ITEM_MAX);
 }
@@ -335,6 +334,26 @@ bool frame_point(struct frame *frame, const char *group, const char *name)
     struct failpoint_stay stay = {0};
     return frame->failpoints != NULL &&
            failpoints_reach(frame->failpoints, group, name, &stay) == FAILPOINT_FAILS;
+}
+
+void *frame_open_store(struct service *service, struct store *store, char error[PROCESS_ERROR_MAX])
+{
+    (void)service;
+    (void)error;
+    return store;
+}
+
+void frame_close_store(void *store)
+{
+    store_free(store);
+}
+
+bool frame_store_ready(struct store *store, const char *key, char why[FRAME_WHY_MAX])
+{
+    const bool ready = store_check(store, key) == STORE_OK;
+    snprintf(why, FRAME_WHY_MAX, "%s", store_error(store));
+    store_rest(store);
+    return ready;
 }
 
 void frame_count(struct frame *frame, size_t meter)

@@ -124,6 +124,12 @@ void frame_record_invoke(const struct frame *frame, const struct history_request
  * what follows shall fail, as the point defines. */
 bool frame_point(struct frame *frame, const char *group, const char *name);
 
+/* For frame_options, if a worker thread has nothing of its own but the store: open and close; and
+ * what `ready` calls, with a key that the service may write. */
+void *frame_open_store(struct service *service, struct store *store, char error[PROCESS_ERROR_MAX]);
+void frame_close_store(void *store);
+bool frame_store_ready(struct store *store, const char *key, char why[FRAME_WHY_MAX]);
+
 /* Raises that one of the service's counters. */
 void frame_count(struct frame *frame, size_t meter);
 

@@ -46,7 +46,7 @@ void guard_record_event(const struct guard *guard, const char *event, const char
 bool guard_begin(struct guard *guard, struct frame *frame, struct request *request,
                  const char *item)
 {
-    *guard = (struct guard){.frame = frame, .request = request, .item = item};
+    *guard = (struct guard){.frame = frame, .request = request, .item = item, .first = guard};
     snprintf(guard->lock, sizeof guard->lock, "lock:{%s}", item);
     guard->owner = lock_owner_take(&frame->owners);
     if (guard->owner == NULL) {
@@ -63,16 +63,33 @@ bool guard_begin(struct guard *guard, struct frame *frame, struct request *reque
     return true;
 }
 
-/* The owner keeps the lock of its latest item open. */
-static dlock_status open_lock(const struct guard *guard)
+void guard_join(struct guard *guard, struct guard *first, const char *item)
 {
-    struct lock_owner *owner = guard->owner;
-    if (owner->lock != NULL && strcmp(dlock_name(owner->lock), guard->lock) == 0)
-        return DLOCK_OK;
-    dlock_close(owner->lock);
-    owner->lock = NULL;
-    return dlock_open(guard->frame->client, guard->frame->options.settings->lock->name, guard->lock,
-                      &owner->lock);
+    *guard = (struct guard){.frame = first->frame,
+                            .request = first->request,
+                            .item = item,
+                            .owner = first->owner,
+                            .first = first,
+                            .joined = first->joined};
+    snprintf(guard->lock, sizeof guard->lock, "lock:{%s}", item);
+    first->joined = guard;
+}
+
+/* ---- Acquiring ------------------------------------------------------------------------------- */
+
+/* The owner keeps the lock of its latest item open. */
+static dlock_status open_lock(struct guard *guard, dlock **lock)
+{
+    dlock **open = guard->first == guard ? &guard->owner->lock : &guard->own;
+    dlock_status status = DLOCK_OK;
+    if (*open == NULL || strcmp(dlock_name(*open), guard->lock) != 0) {
+        dlock_close(*open);
+        *open = NULL;
+        status = dlock_open(guard->frame->client, guard->frame->options.settings->lock->name,
+                            guard->lock, open);
+    }
+    *lock = *open;
+    return status;
 }
 
 static void answer_not_granted(struct request *request, dlock_status status)
@@ -108,20 +125,24 @@ static void answer_not_granted(struct request *request, dlock_status status)
     }
 }
 
-/* dlock_error() says why there is no hold. */
-static dlock_status acquire(struct guard *guard, int64_t wait_ms)
+static struct dlock_want want_of(const struct guard *guard, int64_t wait_ms)
 {
-    const int64_t asked_ns = mono_ns();
-    struct dlock_want want = {.size = sizeof want,
-                              .wait_ms = wait_ms,
-                              .owner_id = guard->owner->number,
-                              .cancel = guard->frame->cancel,
-                              .user = guard->owner->holder};
-    dlock_status status = open_lock(guard);
-    if (status == DLOCK_OK)
-        status = dlock_acquire(guard->owner->lock, &want, &guard->hold);
-    if (guard->hold == NULL)
-        return status;
+    return (struct dlock_want){.size = sizeof(struct dlock_want),
+                               .wait_ms = wait_ms,
+                               .owner_id = guard->owner->number,
+                               .cancel = guard->frame->cancel,
+                               .user = guard->owner->holder};
+}
+
+int64_t guard_left_ms(const struct guard *guard)
+{
+    const int64_t waited_ms = (mono_ns() - guard->request->arrived_ns) / NS_PER_MS;
+    return max_ns(guard->frame->options.settings->wait_ms - waited_ms, 0);
+}
+
+static void take_hold(struct guard *guard, dlock_hold *hold, int64_t asked_ns)
+{
+    guard->hold = hold;
     guard->granted_ns = mono_ns();
     lock_meter_hold();
     lock_meter_acquired(guard->granted_ns - asked_ns);
@@ -134,25 +155,63 @@ static dlock_status acquire(struct guard *guard, int64_t wait_ms)
            guard->hold_id, owner, dlock_token(guard->hold),
            guard->granted_ns - guard->request->arrived_ns);
     RECORD(guard, "enter", ",\"hold\":\"%s\"", guard->hold_id);
-    return DLOCK_OK;
 }
 
-int64_t guard_left_ms(const struct guard *guard)
+/* dlock_error() says why there is no hold. */
+static dlock_status acquire(struct guard *guard, int64_t wait_ms)
 {
-    const int64_t waited_ms = (mono_ns() - guard->request->arrived_ns) / NS_PER_MS;
-    const int64_t left_ms = guard->frame->options.settings->wait_ms - waited_ms;
-    return left_ms > 0 ? left_ms : 0;
+    const int64_t asked_ns = mono_ns();
+    const struct dlock_want want = want_of(guard, wait_ms);
+    dlock *lock;
+    dlock_hold *hold = NULL;
+    dlock_status status = open_lock(guard, &lock);
+    if (status == DLOCK_OK)
+        status = dlock_acquire(lock, &want, &hold);
+    if (hold != NULL)
+        take_hold(guard, hold, asked_ns);
+    return status;
 }
 
-bool guard_enter(struct guard *guard)
+static dlock_status acquire_all(struct guard *first, int64_t wait_ms)
+{
+    const int64_t asked_ns = mono_ns();
+    const struct dlock_want want = want_of(first, wait_ms);
+    dlock *locks[DLOCK_MANY_MAX];
+    dlock_hold *holds[DLOCK_MANY_MAX];
+    size_t count = 0;
+    dlock_status status = DLOCK_OK;
+    for (struct guard *guard = first; guard != NULL && status == DLOCK_OK; guard = guard->joined)
+        status = open_lock(guard, &locks[count++]);
+    if (status == DLOCK_OK)
+        status = dlock_acquire_many(locks, count, &want, holds, NULL);
+    count = 0;
+    for (struct guard *guard = first; guard != NULL && status == DLOCK_OK; guard = guard->joined)
+        take_hold(guard, holds[count++], asked_ns);
+    return status;
+}
+
+/* Answers the request if it does not have its lock, or nobody waits for the answer any more. */
+static bool is_entered(const struct guard *guard, dlock_status status)
 {
     struct request *request = guard->request;
-    const dlock_status status = acquire(guard, guard_left_ms(guard));
     if (guard->hold == NULL)
         answer_not_granted(request, status);
     else if (http_is_client_closed(request)) /* it may have sent the request again */
         answer_problem(request, PROBLEM_CLIENT_CLOSED, "it left while it waited for the lock");
     return request->answer.status == 0;
+}
+
+bool guard_enter(struct guard *guard)
+{
+    for (const struct guard *other = guard->first; other != NULL; other = other->joined)
+        if (other->hold != NULL)
+            GUARD_RECORD(other, "wants", ",\"wants\":\"%s\"", guard->lock);
+    return is_entered(guard, acquire(guard, guard_left_ms(guard)));
+}
+
+bool guard_enter_all(struct guard *first)
+{
+    return is_entered(first, acquire_all(first, guard_left_ms(first)));
 }
 
 bool guard_try(struct guard *guard)
@@ -193,7 +252,8 @@ void guard_end_lost(struct guard *guard, struct store *store)
     enum store_status killed;
     while ((killed = store_kill_broken(store, &broken)) == STORE_UNAVAILABLE && mono_ns() < ends_ns)
         nanosleep(&(struct timespec){.tv_nsec = KILL_PAUSE_MS * NS_PER_MS}, NULL);
-    guard->abandons |= killed != STORE_OK;
+    struct guard *first = guard->first != NULL ? guard->first : guard; /* it has not begun */
+    first->abandons |= killed != STORE_OK;
 }
 
 bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv)
@@ -236,7 +296,7 @@ void guard_leave(struct guard *guard)
     if (guard->hold == NULL)
         return;
     RECORD(guard, "exit", ",\"hold\":\"%s\"", guard->hold_id);
-    if (guard->abandons) {
+    if (guard->first->abandons) {
         guard_abandon(guard);
         guard->hold = NULL;
         return;
@@ -266,6 +326,10 @@ void guard_end(struct guard *guard)
 {
     if (guard->owner == NULL)
         return;
+    for (struct guard *other = guard->joined; other != NULL; other = other->joined) {
+        guard_leave(other);
+        dlock_close(other->own);
+    }
     guard_leave(guard);
     if (guard->request->answer.status >= 400)
         record_problem(guard);

@@ -2,6 +2,9 @@
  *
  * The lock under which a worker of a frame serves a request. The worker waits for it, blocked. The
  * history gets `granted`, `enter`, `exit` and `release`, and the meters what they count.
+ *
+ * A request that needs several locks at once has a guard for each. The first one begins and ends
+ * for all of them; the others join it.
  */
 #ifndef GUARD_H
 #define GUARD_H
@@ -17,7 +20,10 @@ struct guard {
     dlock_hold *hold;
     char hold_id[192];
     int64_t granted_ns;
-    bool abandons; /* a write may still arrive: the lock is left to expire */
+    struct guard *first;  /* of the request: this one, or the one that it has joined */
+    struct guard *joined; /* the one that joined before it; of the first: the latest that joined */
+    dlock *own;           /* the open lock, if it has joined; the first one's is its owner's */
+    bool abandons; /* of the first: a write may still arrive, so the locks are left to expire */
 };
 
 /* Begins to serve the request, and records its `invoke`: from now on the history's lines name
@@ -25,10 +31,16 @@ struct guard {
  * answered. */
 bool guard_begin(struct guard *guard, struct frame *frame, struct request *request,
                  const char *item);
+/* One more lock of the request for which `first` has begun: that of another item. It ends with
+ * `first`. The history's lines still name the item of `first`. At most DLOCK_MANY_MAX guards. */
+void guard_join(struct guard *guard, struct guard *first, const char *item);
 /* Acquires lock:{item} on the rung of --lock, until --wait-ms after the request arrived; the guard
  * must not hold it. False: it was not granted, or the client has closed its connection; and the
- * request is answered. */
+ * request is answered. If the request has other locks, `wants` is recorded before the wait. */
 bool guard_enter(struct guard *guard);
+/* The same for `first` and all guards that have joined it: all locks or none, in an order in which
+ * no cycle of waits can arise (dlock_acquire_many). */
+bool guard_enter_all(struct guard *first);
 /* Makes one attempt. False: another request has the lock, or its server does not answer; nothing is
  * answered. */
 bool guard_try(struct guard *guard);
@@ -40,7 +52,8 @@ bool guard_go_on(struct guard *guard);
 int64_t guard_left_ms(const struct guard *guard);
 /* Answers a request whose command was not STORE_OK, and returns false. The first is for a command
  * that only reads. After the second one's STORE_LOST the write may be carried out later: so the
- * server is made to end its connection. If that fails, the lock is left to expire. */
+ * server is made to end its connection. If that fails, all locks of the request are left to expire.
+ * A guard that has not begun needs only its frame and request. */
 bool guard_read_failed(struct guard *guard, struct store *store, enum store_status status);
 bool guard_write_failed(struct guard *guard, struct store *store, enum store_status status);
 /* What guard_write_failed does after STORE_LOST, without the answer. */
@@ -51,9 +64,9 @@ void guard_end_lost(struct guard *guard, struct store *store);
 bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv);
 /* Releases the lock, if it is held. A failed release undoes nothing: it is logged. */
 void guard_leave(struct guard *guard);
-/* Leaves, and ends what guard_begin began. If the answer is a problem, it is recorded as the
- * request's end: as `refused`, `fail` or, if nobody knows what became of a write, as `unknown`. An
- * answer of another kind was recorded by the service. */
+/* Leaves, as do the guards that have joined, and ends what guard_begin began. If the answer is a
+ * problem, it is recorded as the request's end: as `refused`, `fail` or, if nobody knows what
+ * became of a write, as `unknown`. An answer of another kind was recorded by the service. */
 void guard_end(struct guard *guard);
 
 /* Records an event of the request, with its hold if it has one; the rest is as of history_event. */

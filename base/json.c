@@ -6,6 +6,7 @@
 
 #include "text.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define DIGITS "0123456789"
@@ -75,7 +76,8 @@ static const char *name_twice(const cJSON *json)
     return NULL;
 }
 
-bool json_is_digits(const struct request *request)
+/* Whether N in a body {"NAME":N} is written in digits alone. */
+static bool is_digits(const struct request *request)
 {
     const char *number = strchr(request->body, ':') + 1;
     number += strspn(number, " \t\r\n");
@@ -105,6 +107,29 @@ cJSON *json_body(struct request *request, const char *example)
         return json;
     cJSON_Delete(json);
     return NULL;
+}
+
+bool json_take_number(struct request *request, const char *name, int64_t min, int64_t max,
+                      int64_t *number)
+{
+    char example[40];
+    snprintf(example, sizeof example, "{\"%s\":1000}", name);
+    cJSON *json = json_body(request, example);
+    if (json == NULL)
+        return false;
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
+    const bool valid = cJSON_IsNumber(value) && cJSON_GetArraySize(json) == 1 &&
+                       is_digits(request) && value->valuedouble >= (double)min &&
+                       value->valuedouble <= (double)max;
+    if (valid)
+        *number = (int64_t)value->valuedouble;
+    else
+        answer_problem(request, PROBLEM_INVALID_VALUE,
+                       "the body must be {\"%s\":N} with N a whole number in digits alone, from "
+                       "%" PRId64 " to %" PRId64 "; as in %s",
+                       name, min, max, example);
+    cJSON_Delete(json);
+    return valid;
 }
 
 void json_answer(struct request *request, cJSON *json)

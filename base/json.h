@@ -17,8 +17,9 @@ cJSON *json_body(struct request *request, const char *example);
 /* Answers 200 with the JSON, which it deletes. */
 void json_answer(struct request *request, cJSON *json);
 
-/* Whether N in a body {"NAME":N} is written in digits alone. json_body() must have accepted the
- * body. cJSON rounds other numbers. */
-bool json_is_digits(const struct request *request);
+/* Reads the body {"NAME":N}, with N in digits alone, since cJSON rounds other numbers. N is from
+ * min to max, which is below 2^53. False: the request is answered. */
+bool json_take_number(struct request *request, const char *name, int64_t min, int64_t max,
+                      int64_t *number);
 
 #endif

@@ -12,8 +12,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define ITEM_MAX 64
-
 /* On whose behalf a hold was acquired: the `user` of its events. The timekeeper may report a hold
  * after its request has left without releasing it. */
 struct holder {

@@ -78,3 +78,9 @@ const char *method_name(enum method method)
     };
     return names[method];
 }
+
+bool request_is_name(const char *text, size_t size)
+{
+    return size > 0 && size <= ITEM_MAX &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") >= size;
+}

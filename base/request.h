@@ -17,6 +17,7 @@
 #define REQUEST_URL_MAX 1024
 #define REQUEST_BODY_MAX 4096
 #define REQUEST_PART_MAX 127
+#define ITEM_MAX 64 /* bytes of an item's name */
 
 #define METHODS(X) X(GET) X(HEAD) X(PUT) X(POST) X(OPTIONS) X(OTHER)
 enum method {
@@ -69,5 +70,8 @@ void answer_problem_with(struct request *request, int problem, const char *membe
                          const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 const char *method_name(enum method method);
+
+/* Whether it is an item's name: 1 to ITEM_MAX of a-z 0-9 _ - */
+bool request_is_name(const char *text, size_t size);
 
 #endif

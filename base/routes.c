@@ -137,7 +137,30 @@ static void wrong_method(struct request *request, const char *operators_only)
 
 /* ---- The query ------------------------------------------------------------------------------- */
 
-/* Reads NAME=N. False: it is not valid, or was given before. */
+/* Reads digits, perhaps after a sign. */
+static bool take_number(const struct parameter *parameter, const char *text, size_t size,
+                        int64_t *number)
+{
+    const size_t sign = parameter->min < 0 && text[0] == '-';
+    errno = 0;
+    *number = strtoll(text, NULL, 10);
+    return errno == 0 && *number >= parameter->min && *number <= parameter->max && size > sign &&
+           strspn(text + sign, "0123456789") == size - sign && (text[sign] != '0' || size == 1);
+}
+
+static bool take_value(const struct parameter *parameter, const char *text, size_t size,
+                       struct request *request)
+{
+    char *field = (char *)request + parameter->offset;
+    if (!parameter->is_item)
+        return take_number(parameter, text, size, (int64_t *)(void *)field);
+    if (!request_is_name(text, size))
+        return false;
+    snprintf(field, ITEM_MAX + 1, "%.*s", (int)size, text);
+    return true;
+}
+
+/* Reads NAME=VALUE. False: it is not valid, or was given before. */
 static bool take_parameter(struct request *request, const char *text, size_t size,
                            bool taken[PARAMETERS_MAX])
 {
@@ -147,15 +170,9 @@ static bool take_parameter(struct request *request, const char *text, size_t siz
         size_t name = strlen(parameter->name);
         if (size <= name + 1 || strncmp(text, parameter->name, name) != 0 || text[name] != '=')
             continue;
-        const char *digits = text + name + 1;
-        errno = 0;
-        int64_t number = strtoll(digits, NULL, 10);
-        if (taken[i] || errno != 0 || number < parameter->min || number > parameter->max ||
-            strspn(digits, "0123456789") != size - name - 1 ||
-            (digits[0] == '0' && size > name + 2))
+        if (taken[i] || !take_value(parameter, text + name + 1, size - name - 1, request))
             return false;
         taken[i] = true;
-        *(int64_t *)(void *)((char *)request + parameter->offset) = number;
         return true;
     }
     return false;
@@ -169,42 +186,70 @@ static size_t describe_parameters(const struct parameter *parameters, char *text
     for (; parameters[count].name != NULL; count++) {
         const struct parameter *one = &parameters[count];
         char words[96];
-        snprintf(words, sizeof words, "%s, %" PRId64 " %s %" PRId64 "%s%s", one->name, one->min,
-                 one->max == one->min + 1 ? "or" : "to", one->max, one->unit[0] != '\0' ? " " : "",
-                 one->unit);
+        if (one->is_item)
+            snprintf(words, sizeof words, "%s, a name of 1 to %d of a-z 0-9 _ -", one->name,
+                     ITEM_MAX);
+        else
+            snprintf(words, sizeof words, "%s, %" PRId64 " %s %" PRId64 "%s%s", one->name, one->min,
+                     one->max == one->min + 1 ? "or" : "to", one->max, one->unit != NULL ? " " : "",
+                     one->unit != NULL ? one->unit : "");
         text_join(text, size, one[1].name == NULL ? ", and " : ", ", words);
     }
     return count;
 }
 
-static void wrong_query(struct request *request, const char *query)
+/* "; as in ?from=a&to=b", or "" if nothing must be given. */
+static void print_example(const struct parameter *parameters, char *text, size_t size)
 {
-    char words[320];
+    size_t used = 0;
+    text[0] = '\0';
+    for (; parameters->name != NULL; parameters++)
+        if (parameters->example != NULL && used < size)
+            used +=
+                (size_t)snprintf(text + used, size - used, "%s%s=%s", used == 0 ? "; as in ?" : "&",
+                                 parameters->name, parameters->example);
+}
+
+static void wrong_query(struct request *request, const char *wrong, const char *how)
+{
+    char words[320], example[100];
     const size_t count = describe_parameters(request->route->parameters, words, sizeof words);
-    answer_problem(request, PROBLEM_INVALID_QUERY,
-                   "\"%.100s\" is not valid; the parameter%s %s, %s", query,
-                   count == 1 ? " is" : "s are", words, count == 1 ? "once" : "each at most once");
+    print_example(request->route->parameters, example, sizeof example);
+    answer_problem(request, PROBLEM_INVALID_QUERY, "\"%.100s\" is %s; the parameter%s %s, %s%s",
+                   wrong, how, count == 1 ? " is" : "s are", words,
+                   count == 1           ? "once"
+                   : example[0] != '\0' ? "each once"
+                                        : "each at most once",
+                   example);
 }
 
 static void take_query(struct request *request, const char *query)
 {
     const struct parameter *parameters = request->route->parameters;
     bool taken[PARAMETERS_MAX] = {false};
-    for (size_t i = 0; parameters != NULL && parameters[i].name != NULL; i++)
-        *(int64_t *)(void *)((char *)request + parameters[i].offset) = parameters[i].fallback;
-    if (query == NULL || *query == '\0')
-        return;
+    if (query != NULL && *query == '\0')
+        query = NULL;
     if (parameters == NULL) {
-        answer_problem(request, PROBLEM_INVALID_QUERY, "%s %s takes no parameters",
-                       method_name(request->route->method), request->route->path);
+        if (query != NULL)
+            answer_problem(request, PROBLEM_INVALID_QUERY, "%s %s takes no parameters",
+                           method_name(request->route->method), request->route->path);
         return;
     }
     for (const char *at = query, *end; at != NULL; at = end != NULL ? end + 1 : NULL) {
         end = strchr(at, '&');
         if (!take_parameter(request, at, strcspn(at, "&"), taken)) {
-            wrong_query(request, query);
+            wrong_query(request, query, "not valid");
             return;
         }
+    }
+    for (size_t i = 0; parameters[i].name != NULL; i++) {
+        if (taken[i])
+            continue;
+        if (parameters[i].example != NULL) {
+            wrong_query(request, parameters[i].name, "missing");
+            return;
+        }
+        *(int64_t *)(void *)((char *)request + parameters[i].offset) = parameters[i].fallback;
     }
 }
 

@@ -18,13 +18,15 @@ enum where {
     RUN_ASIDE,   /* on threads for operators, so that busy workers do not delay them */
 };
 
-/* A parameter of the query, NAME=N. It goes into the service's request. */
+/* A parameter of the query, NAME=N or NAME=TEXT. It goes into the service's request. */
 struct parameter {
     const char *name; /* NULL: the end of the list */
+    bool is_item;     /* it is an item's name, not a number */
     int64_t min, max;
-    int64_t fallback; /* if it is not given */
-    const char *unit; /* "" or, for an error, what is counted */
-    size_t offset;    /* of an int64_t in the request */
+    int64_t fallback;    /* if it is not given */
+    const char *unit;    /* for an error: what is counted, or NULL */
+    const char *example; /* it must be given; for an error: as in NAME=EXAMPLE. NULL: it need not */
+    size_t offset;       /* in the request, of an int64_t, or of ITEM_MAX + 1 bytes of text */
 };
 
 struct service; /* each service's own */

@@ -226,29 +226,6 @@ bool shop_sell(struct service *service, void *worker, struct request *request)
 
 /* ---- The stock ------------------------------------------------------------------------------- */
 
-/* Reads {"NAME":N} and nothing else, N from min to STOCK_MAX. */
-static bool take_units(struct request *request, const char *name, int min, int64_t *units)
-{
-    char example[32];
-    snprintf(example, sizeof example, "{\"%s\":1000}", name);
-    cJSON *json = json_body(request, example);
-    if (json == NULL)
-        return false;
-    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, name);
-    bool valid = cJSON_IsNumber(number) && cJSON_GetArraySize(json) == 1 &&
-                 json_is_digits(request) && number->valuedouble >= min &&
-                 number->valuedouble <= (double)STOCK_MAX;
-    if (valid)
-        *units = (int64_t)number->valuedouble;
-    else
-        answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be {\"%s\":N} with N a whole number in digits alone, from %d "
-                       "to %lld",
-                       name, min, (long long)STOCK_MAX);
-    cJSON_Delete(json);
-    return valid;
-}
-
 /* Changes of the stock may wait for their locks. Half of the admin listener's connections are left
  * for other requests. */
 #define CHANGES_MAX (ADMIN_CONNECTIONS / 2)
@@ -267,13 +244,13 @@ static void accept_restock(struct service *service, struct request *request)
 
 void shop_accept_set(struct service *service, struct request *request)
 {
-    if (take_units(request, "stock", 0, &shop_request_sale(request)->quantity))
+    if (json_take_number(request, "stock", 0, STOCK_MAX, &shop_request_sale(request)->quantity))
         accept_restock(service, request);
 }
 
 void shop_accept_add(struct service *service, struct request *request)
 {
     shop_request_sale(request)->adds = true;
-    if (take_units(request, "add", 1, &shop_request_sale(request)->quantity))
+    if (json_take_number(request, "add", 1, STOCK_MAX, &shop_request_sale(request)->quantity))
         accept_restock(service, request);
 }

@@ -14,14 +14,14 @@
 
 #define AT(field) offsetof(struct shop_request, field)
 static const struct parameter of_sale[] = {
-    {"quantity", 1, QUANTITY_MAX, 1, "", AT(sale.quantity)},
-    {"reenter", 0, 1, 0, "", AT(sale.reenter)},
-    {"upgrade", 0, 1, 0, "", AT(sale.upgrade)},
-    {NULL, 0, 0, 0, NULL, 0},
+    {.name = "quantity", .min = 1, .max = QUANTITY_MAX, .fallback = 1, .offset = AT(sale.quantity)},
+    {.name = "reenter", .max = 1, .offset = AT(sale.reenter)},
+    {.name = "upgrade", .max = 1, .offset = AT(sale.upgrade)},
+    {.name = NULL},
 };
 static const struct parameter of_outcome[] = {
-    {"wait", 0, WAIT_MAX_S, 0, "seconds", AT(wait_s)},
-    {NULL, 0, 0, 0, NULL, 0},
+    {.name = "wait", .max = WAIT_MAX_S, .unit = "seconds", .offset = AT(wait_s)},
+    {.name = NULL},
 };
 
 /* ---- The table ------------------------------------------------------------------------------- */

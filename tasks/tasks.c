@@ -255,36 +255,21 @@ static void show_list(struct step *step)
                 config.common.instance);
 }
 
-/* Reads {"tasks":N}. One script lays them, and Redis does nothing else meanwhile: hence the limit.
- * False: the request is answered. */
+/* One script lays them, and Redis does nothing else meanwhile: hence the limit. */
 #define TASKS_MAX 100000
-static bool take_count(struct request *request, char tasks[24])
-{
-    static const char example[] = "{\"tasks\":1000}";
-    cJSON *json = json_body(request, example);
-    if (json == NULL)
-        return false;
-    const cJSON *number = cJSON_GetObjectItemCaseSensitive(json, "tasks");
-    if (cJSON_IsNumber(number) && cJSON_GetArraySize(json) == 1 && json_is_digits(request) &&
-        number->valuedouble >= 1 && number->valuedouble <= TASKS_MAX)
-        snprintf(tasks, 24, "%.0f", number->valuedouble);
-    else
-        answer_problem(request, PROBLEM_INVALID_VALUE,
-                       "the body must be {\"tasks\":N} with N a whole number in digits alone, from "
-                       "1 to %d; as in %s",
-                       TASKS_MAX, example);
-    cJSON_Delete(json);
-    return request->answer.status == 0;
-}
 
 /* An operator's, so the history does not have it: the guard only ends a command whose reply is
  * lost. */
 static bool work_lay(struct service *of, void *state, struct request *request)
 {
     char tasks[24];
+    int64_t count;
     struct step step = {
         .guard = {.frame = &of->frame, .request = request}, .store = state, .request = request};
-    if (take_count(request, tasks) && CALL(&step, lay, tasks))
+    if (!json_take_number(request, "tasks", 1, TASKS_MAX, &count))
+        return true;
+    snprintf(tasks, sizeof tasks, "%" PRId64, count);
+    if (CALL(&step, lay, tasks))
         answer_json(request, 200, "{\"list\":\"%s\",\"tasks\":%s,\"instance\":\"%s\"}",
                     request->part, tasks, config.common.instance);
     store_rest(step.store);
@@ -341,24 +326,9 @@ const struct program program = {
     .common = frame_common,
     .failpoints = frame_failpoints};
 
-static void *open_worker(struct service *of, struct store *store, char error[PROCESS_ERROR_MAX])
-{
-    (void)of;
-    (void)error;
-    return store;
-}
-
-static void close_worker(void *state)
-{
-    store_free(state);
-}
-
 static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 {
-    const bool ready = store_check(state, "tasks:{readyz}") == STORE_OK;
-    snprintf(why, FRAME_WHY_MAX, "%s", store_error(state));
-    store_rest(state);
-    return ready;
+    return frame_store_ready(state, "tasks:{readyz}", why);
 }
 
 static bool fits(char error[PROCESS_ERROR_MAX])
@@ -389,8 +359,8 @@ int main(int argc, char **argv)
                                               .fit = fits,
                                               .begin = print_begin,
                                               .invoke = print_invoke,
-                                              .open = open_worker,
-                                              .close = close_worker,
+                                              .open = frame_open_store,
+                                              .close = frame_close_store,
                                               .ready = is_ready,
                                               .meters = meters},
                       &config, argc, argv);

@@ -124,7 +124,7 @@ def paragraphs():
         elif ending == ".h":
             for line, part in paragraphs_of_comments(text):
                 yield name, line, part
-        if ending in (".c", ".h", ".def") and name.startswith(("lock/", "base/", "service/", "menu/", "tasks/", "audit/")):
+        if ending in (".c", ".h", ".def") and name.startswith(("lock/", "base/", "service/", "account/", "menu/", "tasks/", "audit/")):
             for line, part in strings_of_c(text):
                 yield name, line, part
         if ending == ".py" and name.startswith(("flaws/", "scripts/")):

@@ -1420,7 +1420,7 @@ OF_MENUD = [
     ("a deletion may come late", "base/guard.c", "if (status == STORE_LOST)\n            guard_end_lost",
      "if (false && status == STORE_LOST)\n            guard_end_lost",
      "service_menu", "test_a_late_deletion_does_not_come_any_more"),
-    ("a connection that was ended hides one that was not", "base/guard.c", "guard->abandons |= killed", "guard->abandons = killed",
+    ("a connection that was ended hides one that was not", "base/guard.c", "first->abandons |= killed", "first->abandons = killed",
      "service_menu", "test_a_connection_that_was_not_ended_stays_in_mind"),
     ("an old token takes the claim", "menu/lua/look.lua", " and claim <= tonumber(ARGV[1])", "", "service_menu",
      "test_a_late_look_does_not_take_the_menu_from_a_newer_token"),
@@ -1438,6 +1438,36 @@ OF_MENUD = [
      "running && (workers_await_open(worker) || true);", "service_frame", "test_it_does_not_start_with_a_worker_that_cannot_be_opened"),
     ("a body may be any bytes", "base/json.c", "else if (!text_is_utf8(body", "else if (false && !text_is_utf8(body", "service_http",
      "test_a_text_that_is_no_utf8"),
+]
+
+ACCOUNT_C = "account/account.c"
+OF_ACCOUNTD = [
+    ("a lock is released though a late write may come", "base/guard.c", "if (guard->first->abandons)", "if (guard->abandons)",
+     "service_account", "test_both_locks_expire_if_the_late_write_cannot_be_stopped"),
+    ("who waits for a second lock does not say so", "base/guard.c", "if (other->hold != NULL)\n            GUARD_RECORD(other, \"wants\"",
+     "if (other->hold == NULL)\n            GUARD_RECORD(other, \"wants\"", "service_account", "test_two_transfers_that_wait_for_each_other"),
+    ("a second lock is kept", "base/guard.c", "        guard_leave(other);\n        dlock_close(other->own);", "        dlock_close(other->own);",
+     "service_account", "test_two_transfers_that_take_both_locks_or_none"),
+    ("a second write follows one that is unknown", ACCOUNT_C,
+     "if (!write_accounts(serving, &accounts[0], 1))\n        return false;", "write_accounts(serving, &accounts[0], 1);",
+     "service_account", "test_a_lost_reply_of_a_write"),
+    ("a second write may come late", ACCOUNT_C, "if (!from->written || status == STORE_LOST)", "if (!from->written)",
+     "service_account", "test_a_late_write_meets_no_later_holder"),
+    ("half of a transfer is told as nothing", ACCOUNT_C, "if (!from->written || status == STORE_LOST)", "if (true || to == NULL)",
+     "service_account", "test_the_second_write_is_refused"),
+    ("who reads claims nothing", ACCOUNT_C, "        config.write == WRITE_SCRIPT && account->guard.hold", "        config.write > WRITE_SCRIPT && account->guard.hold",
+     "service_account", "test_a_late_write_between_a_read_and_a_write"),
+    ("a late reader claims", "account/lua/claim.lua", "newest > tonumber(ARGV[1])", "false", "service_account",
+     "test_a_late_reader_claims_nothing"),
+    ("only the first account is looked at", "account/lua/write.lua", "if token > 0 and newest", "if i == 1 and token > 0 and newest",
+     "service_account", "test_a_late_transfer_is_refused_by_any_of_its_accounts"),
+    ("a balance may be too large", ACCOUNT_C, "else if (after > LIMIT ||", "else if (after > 2 * LIMIT ||", "service_account",
+     "test_the_largest_numbers"),
+    ("a text counts as its digits", ACCOUNT_C, " || digits != reply->len)", ")", "service_account", "test_a_key_that_holds_something_else"),
+    ("what must be given may be left out", "base/routes.c", "if (parameters[i].example != NULL) {", "if (parameters[i].example == NULL) {",
+     "service_account", "test_what_is_refused"),
+    ("a parameter may be any text", "base/routes.c", "if (!request_is_name(text, size))", "if (size > ITEM_MAX)", "service_account",
+     "test_what_is_refused"),
 ]
 
 # The judge's rules of an account.
@@ -1521,4 +1551,4 @@ OF_TASKSD = [
      "service_tasks", "test_a_worker_that_has_a_task_holds_nobody_up"),
 ]
 
-MUTANTS = OF_THE_ACCOUNT + OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_TASKSD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+MUTANTS = OF_THE_ACCOUNT + OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_ACCOUNTD + OF_TASKSD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

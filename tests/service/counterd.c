@@ -86,14 +86,12 @@ static bool work_count(struct service *of, void *state, struct request *request)
 
 static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 {
-    const bool ready = store_check(state, "counter:{readyz}") == STORE_OK;
-    snprintf(why, FRAME_WHY_MAX, "%s", store_error(state));
-    store_rest(state);
-    return ready;
+    return frame_store_ready(state, "counter:{readyz}", why);
 }
 
-static const struct parameter of_count[] = {{"by", 1, 100, 1, "", offsetof(struct counting, by)},
-                                            {.name = NULL}};
+static const struct parameter of_count[] = {
+    {.name = "by", .min = 1, .max = 100, .fallback = 1, .offset = offsetof(struct counting, by)},
+    {.name = NULL}};
 static const struct route route_rows[] = {
     {LISTENER_PUBLIC, METHOD_POST, "/counters/{name}", of_count, false, RUN_WORKERS,
      frame_take_name, NULL, work_count, NULL},
@@ -124,11 +122,6 @@ static void *open_state(struct service *of, struct store *store, char error[PROC
     return NULL;
 }
 
-static void close_state(void *state)
-{
-    store_free(state);
-}
-
 int main(int argc, char **argv)
 {
     return frame_main(&service.frame,
@@ -138,7 +131,7 @@ int main(int argc, char **argv)
                                               .routes = &routes,
                                               .request_size = sizeof(struct counting),
                                               .open = open_state,
-                                              .close = close_state,
+                                              .close = frame_close_store,
                                               .ready = is_ready,
                                               .meters = meters},
                       &config, argc, argv);

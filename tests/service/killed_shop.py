@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service whose instances and Redis are killed now and then, for queue_kills.py, policy_kills.py and tasks_kills.py."""
+"""A service whose instances and Redis are killed now and then, for queue_kills.py, policy_kills.py, tasks_kills.py
+and account_kills.py."""
 import http.client
 
 from world import Inventoryd
