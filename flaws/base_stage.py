@@ -177,7 +177,7 @@ class BaseStage:
         raise NotImplementedError
 
     def run_json(self):
-        """What the judge is told of the run."""
+        """What the judge has to know of the run."""
         raise NotImplementedError
 
     def write_rows(self, rows):

@@ -18,7 +18,7 @@ from shop_instance import ITEM, ShopInstance
 from waiting import Inconclusive, wait_until
 from witness import WitnessedRedis
 
-__all__ = ["LONG_TTL_MS", "SHORT_TTL_MS"]  # for scenarios
+__all__ = ["LONG_TTL_MS", "RENEWED_TTL_MS", "SHORT_TTL_MS"]  # for scenarios
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
 LOCK_KEY, STOCK_KEY, EPOCH_KEY = "lock:{phone}", "inventory:{phone}", "inventory:epoch"

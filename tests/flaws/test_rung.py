@@ -20,7 +20,7 @@ import ladder
 import named
 import transcript
 from lock_watch import agreed
-from scenarios import ALL, OF_ENSEMBLES, OF_POLICIES, demonstrations, shown
+from scenarios import ALL, OF_ENSEMBLES, OF_POLICIES, OF_SERVICES, demonstrations, shown
 from scenarios.readers import check_none_met
 from scenarios.steps import beside
 from stage import FAILOVER_TTL_MS, Stage
@@ -110,7 +110,7 @@ def test_every_demonstration_is_listed():
     assert done.returncode == 0
     lines = [line.split() for line in done.stdout.splitlines() if line[0] != " "]
     assert list(dict.fromkeys(line[0] for line in lines)) == list(ALL)
-    others = [(flaw.name, breaks) for flaws in (OF_ENSEMBLES, OF_POLICIES) for flaw in flaws.values() for breaks in flaw.cures]
+    others = [(flaw.name, breaks) for flaws in (OF_ENSEMBLES, OF_POLICIES, *OF_SERVICES.values()) for flaw in flaws.values() for breaks in flaw.cures]
     assert [(line[0], line[2]) for line in lines if line[1] == "break"] == [
         *((flaw.name, breaks) for flaw, breaks, _ in shown()), *others]
 
