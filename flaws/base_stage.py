@@ -47,6 +47,7 @@ class BaseStage:
     stopped the run before its verdict."""
     group = ensemble = None  # the servers of the lock, where they are no single ones
     samples = "load.jtl"  # the file of what the clients saw
+    locks_apart = False  # whether a request acquires one lock, and may release it because it does not get another
     asks = "asked"  # what the transcript calls what was sent
     spawned = ("redis",)  # the folders of its servers
 

@@ -52,11 +52,11 @@ class MenuStage(ServiceStage):
         return [*super().flags(), *self.data]
 
     def lay(self):
-        self.by_operator("PUT", f"/menus/{LUNCH}", {"dishes": ["soup"]}, *self.data)
+        self.by_operator(f"/menus/{LUNCH}", {"dishes": ["soup"]}, *self.data)
 
     def redis_side(self):
         cached = self.redis("GET", CACHE_KEY)
-        return {"cached": {LUNCH: int(cached.split()[0]) if cached else 0}, "locks": {LUNCH: self.lock_side()}}
+        return {"cached": {LUNCH: int(cached.split()[0]) if cached else 0}, "locks": self.lock_sides()}
 
     def place_of(self, event):
         return "cache" if CACHE_KEY in event["sent"] else "lock"

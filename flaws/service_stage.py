@@ -45,14 +45,14 @@ class ServiceStage(BaseStage):
         """The data from before the run."""
         raise NotImplementedError
 
-    def by_operator(self, method, path, body, *flags):
-        """Asks an instance that is no part of the run: what it does is in no record."""
+    def by_operator(self, path, body, *flags):
+        """Puts it by an instance that is no part of the run: what it does is in no record."""
         operator = Program(self, "operator", [str(self.file), "--redis", self.redis.url, "--lock", "none", *flags])
-        status, answer = operator.ask(method, path, operator.admin_port, json.dumps(body), {"Content-Type": "application/json"})
+        status, answer = operator.ask("PUT", path, operator.admin_port, json.dumps(body), {"Content-Type": "application/json"})
         operator.end()
         operator.log.unlink()
         if status != 200:
-            raise Inconclusive(f"{method} {path} was refused: {answer}")
+            raise Inconclusive(f"PUT {path} was refused: {answer}")
         self.redis.wait_told()
         self.redis.forget()
 
@@ -84,6 +84,19 @@ class ServiceStage(BaseStage):
             self.note(f"{request.name} waits for the lock")
         return request, request.answered
 
+    def wait_at(self, request, point):
+        """Waits until a request that goes on, or waited for the lock, is paused at the point; no other one of its instance is."""
+        wait_until(lambda: request.instance.paused(point) == 1, f"{request.name} comes to {point}")
+        self.note(f"{request.name} {self.points[point]} and pauses")
+
+    def go_on_to(self, request, point, target):
+        """A request that is paused at the point continues, and is paused again at the other one. Noted before: another one may
+        wait for what it does."""
+        request.instance.arm(target)
+        self.note(f"{request.name} goes on, until it {self.points[target]}")
+        request.instance.resume(point)
+        wait_until(lambda: request.instance.paused(target) == 1, f"{request.name} comes to {target}")
+
     def finish(self, request, inside, point):
         """A request that is paused, or waits for the lock, to its end."""
         if inside:
@@ -106,8 +119,10 @@ class ServiceStage(BaseStage):
 
     # ---- judging ----
 
-    def lock_side(self):
-        return {"type": self.redis("TYPE", self.lock_key), "pttl_ms": self.redis("PTTL", self.lock_key)}
+    def lock_sides(self):
+        """Each item's lock, as redis.json has it."""
+        keys = {item: f"lock:{{{item}}}" for item in self.items}
+        return {item: {"type": self.redis("TYPE", key), "pttl_ms": self.redis("PTTL", key)} for item, key in keys.items()}
 
     def run_json(self):
         changes = [] if self.rung.shared and not self.rung.expires else self.change_teller()(self.redis)

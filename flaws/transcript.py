@@ -324,8 +324,9 @@ def commands(stage, names):
                 continue  # see rounds()
             if event["t_ns"] > stage.ended_ns or PROBED in event["sent"]:
                 continue  # what the end of the stage brought about; what is sent when a server seems to be away
-            t_ns = event["sent_ns"] if who in left else event["t_ns"]
             sent = names.plain(event["sent"], event.get("request"))
+            releases = who in left or stage.locks_apart and LETTING_GO.search(sent)
+            t_ns = event["sent_ns"] if releases else event["t_ns"]
             if not UNTOLD.match(sent) and not LOOKS_AT_QUEUE.match(sent):
                 yield Line(t_ns, who, *in_short(*stage.in_short(sent, names.plain(event["reply"]))), at=stage.place_of(event))
 
@@ -361,8 +362,9 @@ def answers(stage, lines):
     behind the death that broke it, which the buyer may notice before the test driver does."""
     for sale in stage.requests:
         did = [line.t_ns for line in lines if line.who == sale.name]
-        did += [event["t_ns"] for event in sale.instance.events()
-                if event.get("request") == sale.name and event["event"] in UNSOLD]
+        if not (did and stage.locks_apart):
+            did += [event["t_ns"] for event in sale.instance.events()
+                    if event.get("request") == sale.name and event["event"] in UNSOLD]
         if sale.status == 202:  # it is processed meanwhile
             did = [event["t_ns"] for event in sale.instance.told("accepted") if event["request"] == sale.name]
         elif sale.accepted:
