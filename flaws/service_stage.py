@@ -105,6 +105,14 @@ class ServiceStage(BaseStage):
             request.instance.resume(point)
         self.wait_answered(request)
 
+    def kill_at(self, instance, points, ask, how):
+        """A request whose process dies at the first of these points."""
+        for point in points:
+            instance.set_point(point, "1*crash")
+        request = ask()
+        instance.wait_dead(how)
+        self.wait_answered(request)
+
     def freeze(self, instance):
         """It stands still, until its lock has expired."""
         instance.freeze()

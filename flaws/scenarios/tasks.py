@@ -29,9 +29,7 @@ def task_twice(stage):
             {"tasks_no_lease": "watchdog"}, "lost_task", fault="killed_working", tasks=1, lease_ms=SHORT_LEASE_MS)
 def task_lost(stage):
     a, b = two_workers(stage)
-    a.set_point(PICKED, "1*crash")
-    a.work()
-    a.wait_dead(f"a is killed at {PICKED}")
+    stage.kill_at(a, [PICKED], a.work, f"a is killed at {PICKED}")
     stage.wait_lease()
     stage.wait_answered(b.work())
 
