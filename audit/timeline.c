@@ -62,10 +62,11 @@ static const char small_patterns[] =
     "<rect width=\"5\" height=\"12\" fill=\"#fbbf24\" fill-opacity=\".85\"/></pattern>";
 
 static const char *const colours[RESULT_COUNT] = {
-    [RESULT_UNBALANCED] = "bad",   [RESULT_STALE] = "bad",       [RESULT_STAMPEDE] = "warn",
-    [RESULT_INCONCLUSIVE] = "dim", [RESULT_OVERSOLD] = "bad",    [RESULT_OVERLAP] = "warn",
-    [RESULT_OVERTAKEN] = "warn",   [RESULT_UNFINISHED] = "warn", [RESULT_DEADLOCK] = "bad",
-    [RESULT_UNDERSOLD] = "warn",   [RESULT_OK] = "good",
+    [RESULT_UNBALANCED] = "bad",   [RESULT_STALE] = "bad",    [RESULT_STAMPEDE] = "warn",
+    [RESULT_INCONCLUSIVE] = "dim", [RESULT_REPEATED] = "bad", [RESULT_LOST_TASK] = "bad",
+    [RESULT_OVERSOLD] = "bad",     [RESULT_OVERLAP] = "warn", [RESULT_OVERTAKEN] = "warn",
+    [RESULT_UNFINISHED] = "warn",  [RESULT_DEADLOCK] = "bad", [RESULT_UNDERSOLD] = "warn",
+    [RESULT_OK] = "good",
 };
 
 static void draw_badge(const struct picture *picture, double y)

@@ -184,7 +184,8 @@ MARKERS = {
 
 def interleaving_of(text):
     """What was printed, without what differs from run to run."""
-    return re.sub(r"[\d.]+ ms\b", "N ms", transcript.interleaving_of(text)).split()
+    told = transcript.TOKEN.sub("T", re.sub(r"[\d.]+\s+ms\b", "N ms", transcript.interleaving_of(text)))
+    return told.split()
 
 
 def story_of(svg):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An instance of inventoryd as a stage has it, and the requests that it is sent."""
+"""An instance of a service as a stage has it, and the requests that it is sent."""
 import contextlib
 import http.client
 import json
@@ -11,27 +11,22 @@ import time
 
 from waiting import PATIENCE_S, Inconclusive, freeze, wait_until
 
-ITEM = "phone"
+class Request(threading.Thread):
+    """A client's request, from its sending to its answer."""
+    accepted = None  # of one who asks what became of another request: that one
 
-
-class Sale(threading.Thread):
-    """A buyer's request, from its sending to its answer; or of one who only asks what is there, or what became of an
-    accepted sale."""
-
-    def __init__(self, instance, name, query="", buys=True, accepted=None):
+    def __init__(self, instance, name, method, path, port=None, body=None):
         super().__init__(daemon=True)
-        self.instance, self.name, self.buys, self.accepted = instance, name, buys, accepted
-        self.method, self.path = ("POST", f"/inventory/{ITEM}/sale{query}") if buys else ("GET", f"/inventory/{ITEM}")
-        if accepted:
-            self.path = f"/sales/{accepted.body['id']}?wait={PATIENCE_S}"
+        self.instance, self.name, self.method, self.path = instance, name, method, path
+        self.sent = (port or instance.port, *((json.dumps(body),) if body else ()))
         self.status, self.body, self.took_ms, self.answered_ns = 0, {}, 0, None
         self.at_s, self.began = time.time(), time.monotonic()
         self.start()
 
     def run(self):
+        headers = {"X-Request-Id": self.name, **({"Content-Type": "application/json"} if self.sent[1:] else {})}
         try:
-            self.status, self.body = self.instance.ask(
-                self.method, self.path, self.instance.port, headers={"X-Request-Id": self.name})
+            self.status, self.body = self.instance.ask(self.method, self.path, *self.sent, headers=headers)
         except OSError:  # its instance died
             self.status = 0
         self.answered_ns = time.monotonic_ns()
@@ -43,38 +38,28 @@ class Sale(threading.Thread):
 
     @property
     def answer(self):
-        """In words, as the buyer would tell it."""
-        if self.status == 202:
-            return "202: accepted"
-        if self.status == 200 and not self.buys and not self.accepted:
-            return f"{self.body['stock']} in stock"
+        """In words, as the client would tell it."""
         if self.status == 200:
-            return f"sold unit {self.body['unit']}, {self.body['left']} left"
+            return self.success
         if self.status == 0:
             return "no answer: the connection broke"
         return f"{self.status} {self.body.get('type', '?').rsplit(':', 1)[-1]}"
 
+    @property
+    def success(self):
+        """The same of a 200."""
+        raise NotImplementedError
 
-class Instance:
-    def __init__(self, stage, name, ttl_ms, flags, lock_flags):
+
+class Program:
+    """A process of a service, and its two listeners."""
+
+    def __init__(self, stage, name, command):
         self.stage, self.name = stage, name
-        self.files = stage.folder / f"files-{name}"
-        self.files.mkdir()
-        self.history = stage.folder / f"history-{name}.jsonl"
         self.log = stage.folder / f"{name}.log"
-        self.armed = set()
         self.dead_ns, self.frozen = 0, False
-        self.parsed = 0, []  # how much of its history, and the events in it
-        policy = [word for setting, value in stage.settings.items() for word in (f"--{setting.replace('_', '-')}", value)]
-        command = [str(stage.inventoryd), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name,
-                   "--redis", stage.stock_url, *lock_flags, "--lock-service", "stage",
-                   "--lock", stage.rung.lock.name,
-                   "--write", stage.write, *policy, "--check-hold", "on" if stage.check_hold else "off",
-                   "--ttl-ms", str(ttl_ms), "--workers", "4", "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
-                   "--fail-fast-ms", "600000",  # when an outage ends is the scenario's business
-                   "--enable-failpoints", "--failpoint-files", str(self.files), *flags]
         with open(self.log, "wb") as log:
-            self.process = stage.spawn(command, log)
+            self.process = stage.spawn([*command, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name], log)
         wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
         if self.process.poll() is not None:
             raise Inconclusive(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
@@ -116,19 +101,50 @@ class Instance:
             self.must_not_complain()
             raise Inconclusive(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}")
 
-    # ---- what the test driver does with it ----
+    def freeze(self):
+        freeze(self.process)
+        self.frozen = True
 
-    def sell(self, query=""):
-        """A buyer asks this instance; the sale goes on by itself."""
-        return self.stage.add_sale(Sale(self, self.stage.new_name(self), query))
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.frozen = False
 
-    def read(self):
-        """One who does not buy asks what is there."""
-        return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False))
+    def end(self):
+        """In order where it can: then its history has an end."""
+        if self.process.poll() is None:
+            if self.frozen:
+                self.thaw()
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
-    def ask_outcome(self, sale):
-        """The buyer of an accepted sale asks what became of it."""
-        return self.stage.add_sale(Sale(self, self.stage.new_name(self), buys=False, accepted=sale))
+    def ending(self):
+        code = self.process.returncode
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def complaint(self):
+        """What a sanitizer said of it, or ""."""
+        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.read_text(errors="replace"))
+        return found[0] if found else ""
+
+
+class Instance(Program):
+    """One that records what it does, and can be stopped at points of its code."""
+
+    def __init__(self, stage, program, name, ttl_ms, words):
+        """words: the flags of its service and those of the scenario."""
+        self.files = stage.folder / f"files-{name}"
+        self.files.mkdir()
+        self.history = stage.folder / f"history-{name}.jsonl"
+        self.armed = set()
+        self.parsed = 0, []  # how much of its history, and the events in it
+        super().__init__(stage, name, [
+            str(program), "--lock", stage.rung.lock.name, "--ttl-ms", str(ttl_ms), "--workers", "4",
+            "--history", str(self.history), "--run", stage.folder.name, "--history-commands",
+            "--enable-failpoints", "--failpoint-files", str(self.files), *words])
 
     def set_point(self, point, action):
         status, answer = self.ask("PUT", "/failpoints", self.admin_port, json.dumps({"point": point, "action": action}))
@@ -162,14 +178,6 @@ class Instance:
         redis_commands, redis_connects."""
         return self.metric(f"lock_{what}_total")
 
-    def waiting(self):
-        """How many of its sales wait for their lock."""
-        return self.metric("inventoryd_sales_waiting")
-
-    def in_flight(self):
-        """How many of its sales are not answered yet."""
-        return self.metric("inventoryd_sales_in_flight")
-
     def events(self):
         """What is in its history so far."""
         text = self.history.read_text(encoding="utf-8") if self.history.exists() else ""
@@ -181,14 +189,6 @@ class Instance:
         """Those of its events that are of that kind."""
         return [one for one in self.events() if one["event"] == event]
 
-    def freeze(self):
-        freeze(self.process)
-        self.frozen = True
-
-    def thaw(self):
-        self.process.send_signal(signal.SIGCONT)
-        self.frozen = False
-
     def wait_dead(self, how):
         wait_until(lambda: self.process.poll() is not None, f"instance {self.name} dies")
         self.dead_ns = self.stage.note(how, how, killed=self.name)
@@ -198,24 +198,3 @@ class Instance:
         with contextlib.suppress(Inconclusive, OSError):
             self.set_point(point, "1*crash")
         self.wait_dead(how)
-
-    def end(self):
-        """In order where it can: then its history has an end."""
-        if self.process.poll() is None:
-            if self.frozen:
-                self.thaw()
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-    def ending(self):
-        code = self.process.returncode
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-    def complaint(self):
-        """What a sanitizer said of it, or ""."""
-        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.read_text(errors="replace"))
-        return found[0] if found else ""

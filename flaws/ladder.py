@@ -115,12 +115,17 @@ class HerdingEngine(Engine):
 
 
 class Policy(Rung):
-    """A way to sell on a rung: settings of an instance, by the names that run.json has for them. It is no rung of the
-    library, and no step of the ladder."""
+    """A way to sell on a rung, or to use it in another service: settings of an instance, by the names that run.json has for
+    them. It is no rung of the library, and no step of the ladder."""
 
     def __init__(self, lock, name, chapter, write, settings):
         super().__init__({**lock.said, "name": name})
         self.lock, self.write, self.chapter, self.settings, self.is_policy = lock, write, chapter, settings, True
+
+    @property
+    def service(self):
+        """The other service that it is of, or None: the shop."""
+        return self.chapter if self.chapter in SERVICES else None
 
 
 class Pair(Rung):
@@ -178,6 +183,8 @@ def ensembles():
     return [*others(), *(FencedEngine(fence, rung) for rung in others()), *herding]
 
 
+SERVICES = ("menu", "tasks")  # beside the shop; each has a page of the book, and a folder with its program
+
 # Of each: the rung, its name, its page of the book, the way to write (None: the scenario's), the settings.
 POLICIES = (
     ("watchdog", "segments_naive", "segments", None, {"segments": "naive:2"}),
@@ -187,11 +194,16 @@ POLICIES = (
     ("watchdog", "queue_decr", "conflict", "decr", {"on_conflict": "queue"}),
     ("watchdog", "queue_atomic", "conflict", "atomic", {"on_conflict": "queue"}),
     ("none", "cas", "optimistic", "cas", {}),
+    ("watchdog", "menu_one_look", "menu", None, {"second_look": "off"}),
+    ("watchdog", "menu_unguarded", "menu", None, {"guard_update": "off"}),
+    ("fair", "menu_fenced", "menu", None, {"fill": "fenced"}),
+    ("watchdog", "tasks_no_lease", "tasks", None, {"lease_ms": 0}),
+    ("fair", "tasks_fenced", "tasks", None, {"result": "fenced"}),
 )
 
 
 def policies():
-    """The ways to sell that scenarios show."""
+    """The ways to sell, and to use a lock in other services, that scenarios show."""
     return [Policy(find(lock), *row) for lock, *row in POLICIES]
 
 

@@ -16,14 +16,19 @@ import time
 
 from waiting import STOP
 
-COLORS = {"OK": "32", "OVERSOLD": "31", "OVERLAP": "33", "DEADLOCK": "35", "UNDERSOLD": "36", "INCONCLUSIVE": "7"}
+COLORS = {"OK": "32", **dict.fromkeys(("OVERSOLD", "STALE", "REPEATED", "LOST_TASK"), "31"), "STAMPEDE": "33", "OVERLAP": "33",
+          "DEADLOCK": "35", "UNDERSOLD": "36", "INCONCLUSIVE": "7"}
 AGAIN_MAX = 5  # cells that are not as expected and are played again
 WIDE = len("INCONCLUSIVE!")  # of a column of the terminal's table
-SHADES = {"OK": "#d9f2df", "OVERSOLD": "#f8c9c4", "OVERLAP": "#fbe3b0", "DEADLOCK": "#e3d0f5", "UNDERSOLD": "#cfe8f5",
-          "INCONCLUSIVE": "#dddddd"}
+PASTELS = {"31": "#f8c9c4", "32": "#d9f2df", "33": "#fbe3b0", "35": "#e3d0f5", "36": "#cfe8f5", "7": "#dddddd"}
+SHADES = {word: PASTELS[color] for word, color in COLORS.items()}
 MEANINGS = {
-    "OK": "every unit was sold once, and nobody was kept out for ever",
+    "OK": "nothing was done wrongly, and nobody was kept out for ever",
     "OVERSOLD": "more was sold than there was, or a unit twice",
+    "STALE": "an answer had an older menu than an update that was told done before",
+    "REPEATED": "a task was done twice",
+    "LOST_TASK": "a task has no result, and nobody can pick it any more",
+    "STAMPEDE": "the database was asked although another reader had asked it already",
     "OVERLAP": "two were inside the lock at once; nothing was oversold this time",
     "DEADLOCK": "the lock is held by nobody who could give it back, or by one who waits for itself",
     "UNDERSOLD": "a buyer was rejected although enough was left; nothing was sold wrongly",
@@ -101,7 +106,7 @@ def table(cells, color, columns):
 
 
 def apart(cells):
-    """The cells of the ladder's rungs, those of ensembles, and those of policies."""
+    """The cells of the ladder's rungs, those of ensembles, those of policies, and those of each other service."""
     return list(filter(None, ([cell for cell in cells if cell.of == of] for of in dict.fromkeys(cell.of for cell in cells))))
 
 

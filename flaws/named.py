@@ -25,8 +25,10 @@ def rung(name):
     if name in [one.name for one in ladder.ensembles()]:
         raise Unknown(f'"{name}" is no file of lock/rungs: its engine is. scripts/rung run SCENARIO {name} shows it with servers of '
                       f'its own, under {", ".join(flaw.name for flaw in ALL.values() if flaw.of == "ensembles")}')
-    if name in [one.name for one in ladder.policies()]:
-        raise Unknown(f'"{name}" is no rung, but a policy of the shop. scripts/rung run SCENARIO {name} shows it, under '
+    policy = next((one for one in ladder.policies() if one.name == name), None)
+    if policy:
+        kind = f"a way to use {policy.lock.name} for the service {policy.service}" if policy.service else "a policy of the shop"
+        raise Unknown(f'"{name}" is no rung, but {kind}. scripts/rung run SCENARIO {name} shows it, under '
                       f'{", ".join(flaw.name for flaw in ALL.values() if name in {*flaw.cures, *flaw.cures.values()})}')
     if found is None:
         known = [rung.name for rung in ladder.rungs()]

@@ -1,115 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stage of one demonstration: a redis-server, the instances of inventoryd that it needs, one item on
-sale, and a test driver that lets them act one after the other. Everything is real, private to the stage, and
-ended by its process id. No wait is a fixed sleep: each is for a condition, with a time-out after which the
-demonstration is broken off as inconclusive."""
-import csv
+"""The stage of a demonstration with the shop: the servers of its stock and of its lock, the instances of inventoryd that
+it needs, and one item on sale."""
 import functools
-import json
-import os
 import pathlib
-import shutil
 import struct
-import subprocess
-import tempfile
-import time
 
 import etcds
 import lock_watch
 import stocks
 import transcript
 import zookeepers
+from base_stage import CHANGES_MAX, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, BaseStage, clients_clock
 from ports import free_port
 from proxy import Proxy, ReplicationProxy
-from instance import ITEM, Instance
-from redis_server import spawn
 from sentinels import Group
-from waiting import PATIENCE_S, STOP, Inconclusive, dying_with, wait_until
+from shop_instance import ITEM, ShopInstance
+from waiting import Inconclusive, wait_until
 from witness import WitnessedRedis
+
+__all__ = ["LONG_TTL_MS", "RENEWED_TTL_MS", "SHORT_TTL_MS"]  # for scenarios
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")  # what it has answered survives its death
 LOCK_KEY, STOCK_KEY, EPOCH_KEY = "lock:{phone}", "inventory:{phone}", "inventory:epoch"
 IDENTITY_KEY = "dlock:identity"  # of a lock's server
 SET_IDENTITY_KEY = "dlock:identity:set"  # of all servers of a lock that a majority of them grants
 COUNT_KEY = f"{LOCK_KEY}:read_count"  # how many readers are inside, where a rung counts them
-SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 LOCK_SERVERS = 5  # of a rung that a majority of several grants
 SEVERAL_TTL_MS = 600000  # of a lock on those; its first renewal comes after 20 s if a server was late to grant it
 FAILOVER_TTL_MS = 120000  # not renewed before the sentinels have promoted a replica
-RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
-CHANGES_MAX = 64  # of the lock's key: the judge reads no more
 CUT_OFF_TTL_MS = 6000  # of a lock in an ensemble whose holder is cut off from it
 LASTING_TTL_MS = 20000  # of a lock in an ensemble that loses a server: longer than others take to lead
 CROWD_TTL_MS = 600000  # of one with a crowd of waiters, which would look again by themselves after half of it
 ENSEMBLES = {"zookeeper": zookeepers.Ensemble, "etcd": etcds.Cluster}
-WAIT_MS = 3000  # how long a sale waits at most for a lock: far longer than SHORT_TTL_MS
 
 
-def clients_clock():
-    """Which clock the clients' times are of, for the judge."""
-    try:
-        namespace = os.readlink("/proc/self/ns/time")
-    except OSError:
-        namespace = "none"  # the kernel has none
-    return {"boot_id": pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
-            "clock": "CLOCK_REALTIME", "time_namespace": namespace, "slack_ms": 2}
-
-
-def new_folder(runs, name):
-    """A folder that nobody else has, for a run that begins now."""
-    pathlib.Path(runs).mkdir(parents=True, exist_ok=True)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=runs))
-    folder.chmod(0o755)
-    return folder
-
-
-class Stage:
-    """One run of one scenario on one rung. Used by `with`: at its end only the run's folder is left. The folder goes, too,
-    if the user stopped the run before its verdict."""
+class Stage(BaseStage):
+    """One run of one scenario on one rung."""
+    samples = "sale.jtl"
+    spawned = ("redis", "group", "ensemble", *(f"lock-{number}" for number in range(LOCK_SERVERS)))
 
     def __init__(self, rung, fault, inventoryd, auditor, runs, write="set", check_hold=False, stock=1, expect=None):
-        self.rung, self.inventoryd, self.auditor = rung, inventoryd, auditor
-        self.fault = fault + ("+check" if check_hold else "")
-        self.write, self.check_hold, self.stock, self.expect = write, check_hold, stock, expect
+        super().__init__(rung, fault + ("+check" if check_hold else ""), auditor, runs, LOCK_KEY, expect)
+        self.inventoryd, self.write, self.check_hold, self.stock = inventoryd, write, check_hold, stock
         self.settings = {"segments": "1", **rung.settings}  # of the shop: as its flags have them, and run.json
-        self.runs = pathlib.Path(runs)
-        self.instances, self.sales, self.proxies, self.names, self.processes = {}, [], [], {}, []
-        self.notes, self.seen = [], []
-        self.crowd = set()  # names of sales that the transcript shows as one
-        self.redis = self.lock_redis = self.group = self.ensemble = self.queue_watch = None
-        self.lock_servers = []  # the lock's only one, or those of which a majority grants it
+        self.proxies, self.queue_watch = [], None
         self.clocks = {}  # the files that set the clocks of these servers
         self.masters = []  # that the group has had: (since when, name, server)
         self.restocked = False  # whether the stock is changed while it is sold
 
-    def __enter__(self):
-        self.folder = new_folder(self.runs, f"{self.rung.name}-{self.fault.replace('+', '.')}")
-        return self
+    @property
+    def sales(self):
+        return self.requests
 
-    def __exit__(self, *_):
-        for instance in self.instances.values():
-            instance.end()
+    @property
+    def asks(self):
+        return "asked" if self.ensemble else "to Redis"
+
+    def end_servers(self):
         if self.queue_watch:
             self.queue_watch.end()
         if self.ensemble:
             self.ensemble.end()
         for proxy in self.proxies:
             proxy.end()
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-        for name in ("redis", "group", "ensemble", *(f"lock-{number}" for number in range(LOCK_SERVERS)),
-                     *(f"files-{name}" for name in self.instances)):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        if STOP.is_set() and not (self.folder / "verdict.json").exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def spawn(self, command, *out):
-        """A process of this stage, which ends it. It does not outlive this thread."""
-        self.processes.append(spawn(dying_with(command), *out))
-        return self.processes[-1]
 
     # ---- setting up ----
 
@@ -204,54 +157,29 @@ class Stage:
 
     def instance(self, name, ttl_ms, *flags, proxy=None, reaches=None):
         self.ttl_ms = ttl_ms if not self.instances else self.ttl_ms  # the first instance's hold is the one that expires
-        self.instances[name] = Instance(self, name, ttl_ms, flags, self.lock_flags(proxy, reaches))
+        self.instances[name] = ShopInstance(self, name, ttl_ms, flags, self.lock_flags(proxy, reaches))
         return self.instances[name]
 
     def proxy(self):
         self.proxies.append(Proxy(self.lock_redis))
         return self.proxies[-1]
 
-    def new_name(self, instance):
-        self.names[instance.name] = self.names.get(instance.name, 0) + 1
-        return f"{instance.name}{self.names[instance.name]}"
-
-    def add_sale(self, sale):
-        self.sales.append(sale)
-        return sale
-
     # ---- directing ----
 
-    def note(self, text, seen=None, **more):
-        """Adds a line of the test driver to the transcript. Returns its time. seen: the same in short, for the picture;
-        more: fields of that annotation."""
-        self.notes.append((time.monotonic_ns(), text))
-        if seen:
-            self.seen.append({"t_ns": self.notes[-1][0], "text": seen, **more})
-        return self.notes[-1][0]
-
-    def enter(self, instance, point, query="", or_else=lambda: False):
-        """Starts a sale of that instance (a read if query is None), and waits until it is paused at the point, or waits
-        for the lock, or or_else() is true. Returns the sale, and whether it is at the point."""
-        waited, asked, paused = instance.count("contended"), instance.count("attempts"), instance.paused(point)
-        enough = asked + self.rung.attempts_before_waiting
+    def kept_out(self, instance):
+        is_kept_out = super().kept_out(instance)
         # Its client has the lock: the sale sends no request, it waits in the client's wait queue.
         in_client_queue = self.rung.handoff and any(sale.instance is instance and not sale.answered for sale in self.sales)
         waiting = instance.waiting()
         before = self.ensemble.queue(LOCK_KEY) if self.ensemble else []
-        instance.arm(point)
-        sale = instance.sell(query) if query is not None else instance.read()
+        if self.ensemble:
+            return lambda: before and len(self.ensemble.queue(LOCK_KEY)) > len(before)
+        return (lambda: instance.waiting() > waiting) if in_client_queue else is_kept_out
 
-        def is_kept_out():
-            if self.ensemble:
-                return before and len(self.ensemble.queue(LOCK_KEY)) > len(before)
-            if in_client_queue:
-                return instance.waiting() > waiting
-            return instance.count("contended") > waited and instance.count("attempts") >= enough
-        wait_until(lambda: instance.paused(point) > paused or is_kept_out() or sale.answered or or_else(),
-                   f"{sale.name} comes to {point}, or waits")
-        if sale.answered:
-            raise Inconclusive(f"{sale.name} was answered before it came to {point}: {sale.answer}")
-        return sale, instance.paused(point) > paused
+    def enter(self, instance, point, query="", or_else=lambda: False):
+        """Starts a sale of that instance (a read if query is None), and waits until it is paused at the point, or waits
+        for the lock, or or_else() is true. Returns the sale, and whether it is at the point."""
+        return self.begin_request(instance, point, lambda: instance.sell(query) if query is not None else instance.read(), or_else)
 
     def park(self, instance, point, query=""):
         """As enter(), where the lock must be free. Returns the sale."""
@@ -265,15 +193,6 @@ class Stage:
         wait_until(lambda: sale.instance.paused(point) == 1, f"{sale.name} comes to {point}")
         self.note(f"{sale.name} has read the stock and pauses")
         return True
-
-    def resume(self, sale, point):
-        """The paused sale continues. Noted before, so that the transcript is in order."""
-        self.note(f"{sale.name} goes on")
-        sale.instance.resume(point)
-
-    def wait_answered(self, *sales):
-        for sale in sales:
-            wait_until(lambda: sale.answered, f"{sale.name} is answered", 2 * PATIENCE_S)
 
     def listeners(self):
         """The connections that wait for a message or a list element of the lock's Redis (subscribed or blocked), each as
@@ -361,17 +280,12 @@ class Stage:
 
     @property
     def servers(self):
-        """All that the instances have had to do with."""
-        return {self.redis, *self.lock_servers, *(server for _, _, server in self.masters)}
+        return {*super().servers, *(server for _, _, server in self.masters)}
 
     def wait_second(self):
         """Waits for a second by Redis' own clock."""
         self.redis("SET", "a second", 1, "PX", 1000)
         wait_until(lambda: self.redis("EXISTS", "a second") == 0, "a second goes by")
-
-    def having_key(self):
-        """The servers of the lock that run and have its key."""
-        return [server for server in self.lock_servers if server.lives and server("EXISTS", LOCK_KEY) == 1]
 
     def wait_on_all(self):
         """A lock on several servers is granted when most have said so: waits until all have its key."""
@@ -385,20 +299,12 @@ class Stage:
         wait_until(lambda: not self.having_key(), "no server has the lock's key")
         self.note(f"none of {self.numbers([one for one in self.lock_servers if one.lives])} has the lock's key")
 
-    def wait_expired(self):
-        """Waits until the lock's key expires."""
-        wait_until(lambda: not self.having_key(), "the lock expires")
-        self.note("the lock expires", "the lock expires")
-
     def handed_over(self):
         """Whether the server granted the lock to a client that has not taken it yet."""
         return self.rung.handoff and self.lock_redis("HGET", LOCK_KEY, "state") == "granted"
 
-    def has_ttl(self):
-        return any(server("PTTL", LOCK_KEY) >= 0 for server in self.lock_servers if server.lives)
-
     def redis_side(self):
-        """What Redis holds: stock and lock. While readers are counted, their count is the lock."""
+        """Stock and lock. While readers are counted, their count is the lock."""
         having = self.having_key()
         asked = [server for server in self.lock_servers if server.lives and server("GET", COUNT_KEY) not in (None, "0")]
         key, asked = (LOCK_KEY, having) if having or not asked else (COUNT_KEY, asked)
@@ -417,16 +323,11 @@ class Stage:
         half of it: rw_counter counts its readers in another one."""
         if self.rung.shared and not self.rung.expires:
             return []
-        names, sent = transcript.Names(self), transcript.sent_about(self, LOCK_KEY)
         if self.ensemble:
             self.queue_watch.end()
-            told = self.queue_watch.told(names, transcript.in_order(self, "granted"))
+            told = self.queue_watch.told(transcript.Names(self), transcript.in_order(self, "granted"))
             return lock_watch.thinned(list(told), CHANGES_MAX)
-
-        def told_by(*servers):
-            changes = [change for server in servers for watch in server.watches for change in watch.changes
-                       if change.t_ns <= self.ended_ns]
-            return list(lock_watch.told(changes, names, sent))
+        told_by = self.change_teller()
         if self.rung.quorum:
             told = list(lock_watch.agreed([told_by(server) for server in self.lock_servers], self.needed))
         else:
@@ -435,39 +336,21 @@ class Stage:
 
     # ---- judging ----
 
-    def judge(self):
-        """Ends the instances in order and runs the judge. Returns its verdict.json."""
-        self.wait_answered(*self.sales)
-        for instance in self.instances.values():
-            instance.must_live()
-        after = self.redis_side()
-        self.ended_ns = time.monotonic_ns()
-        for instance in self.instances.values():
-            instance.end()
-            instance.must_not_complain()
-        write = lambda name, value: (self.folder / name).write_text(json.dumps(value) + "\n", encoding="utf-8")
-        write("redis.json", {"before": self.before, "after": after})
-        write("run.json", {
-            "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.fault,
+    def run_json(self):
+        return {
+            "run": self.folder.name, "rung": self.rung.lock.name, "write": self.write, "fault": self.scenario,
             **self.settings, "instances": list(self.instances), "workers": 4, "ttl_ms": self.ttl_ms, "work_ms": 0, "wait_ms": WAIT_MS,
             "keys": "item", "guard": "lock", "items": {ITEM: self.stock}, "requests": sum(sale.buys for sale in self.sales), "quantity": 1,
-            "clients": clients_clock(), "scenario": self.fault, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen,
-            "lock_changes": self.lock_changes()})
-        self.write_jtl()
-        done = subprocess.run([str(self.auditor), str(self.folder)], capture_output=True, text=True, timeout=60)
-        if done.returncode not in (0, 1, 2) or not (self.folder / "verdict.json").exists():
-            raise Inconclusive(f"the judge ended with {done.returncode}: {done.stderr.strip()}")
-        return json.loads((self.folder / "verdict.json").read_text(encoding="utf-8"))
+            "clients": clients_clock(), "scenario": self.scenario, "min_share": 0, "expect": self.expect, "restocked": self.restocked, "direct": True, "annotations": self.seen,
+            "lock_changes": self.lock_changes()}
 
-    def write_jtl(self):
-        with open(self.folder / "sale.jtl", "w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file)
-            rows.writerow(["timeStamp", "elapsed", "label", "responseCode", "success", "failureMessage",
-                           "request", "item", "instance", "unit", "left", "sale"])
-            for sale in filter(lambda sale: sale.buys or sale.accepted, self.sales):
-                label = f"POST /inventory/{ITEM}/sale" if sale.buys else "GET outcome"
-                accepted = sale.accepted.body["id"] if sale.accepted else sale.body["id"] if sale.status == 202 else ""
-                code = sale.status or "Non HTTP response code: java.net.SocketException"
-                rows.writerow([int(sale.at_s * 1000), sale.took_ms, label, code,
-                               "true" if sale.status in (200, 202, 409, 503) else "false", "", sale.name, ITEM,
-                               sale.instance.name if sale.status else "", sale.body.get("unit", ""), sale.body.get("left", ""), accepted])
+    def write_rows(self, rows):
+        rows.writerow(["timeStamp", "elapsed", "label", "responseCode", "success", "failureMessage",
+                       "request", "item", "instance", "unit", "left", "sale"])
+        for sale in filter(lambda sale: sale.buys or sale.accepted, self.sales):
+            label = f"POST /inventory/{ITEM}/sale" if sale.buys else "GET outcome"
+            accepted = sale.accepted.body["id"] if sale.accepted else sale.body["id"] if sale.status == 202 else ""
+            code = sale.status or "Non HTTP response code: java.net.SocketException"
+            rows.writerow([int(sale.at_s * 1000), sale.took_ms, label, code,
+                           "true" if sale.status in (200, 202, 409, 503) else "false", "", sale.name, ITEM,
+                           sale.instance.name if sale.status else "", sale.body.get("unit", ""), sale.body.get("left", ""), accepted])

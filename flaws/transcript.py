@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happened on a stage, a line a step: who sent what to Redis, what it answered, at what time. Taken from
 the instances' own records; MONITOR, the server's side, must agree. Repeated tries are one line, every identity
-is written as the name of the buyer or instance that has it, and a channel as what it is."""
+is written as the name of the client or instance that has it, and a channel as what it is."""
 import collections
 import dataclasses
 import functools
@@ -83,8 +83,8 @@ class Script:
 
 @functools.cache
 def scripts():
-    """Lua's scripts by the SHA1 that Redis knows them by: the lock's, and the stock's."""
-    folders = (ladder.ROOT / "lock" / "lua", ladder.ROOT / "service" / "lua")
+    """Lua's scripts by the SHA1 that Redis knows them by: the lock's, and each service's."""
+    folders = (ladder.ROOT / name / "lua" for name in ("lock", "service", *ladder.SERVICES))
     return {lua.sha1(file): Script(file.name, lua.text(file).splitlines()[0][:HEAD_MAX])
             for folder in folders for file in sorted(folder.glob("*.lua"))}
 
@@ -324,10 +324,11 @@ def commands(stage, names):
                 continue  # see rounds()
             if event["t_ns"] > stage.ended_ns or PROBED in event["sent"]:
                 continue  # what the end of the stage brought about; what is sent when a server seems to be away
-            t_ns = event["sent_ns"] if who in left else event["t_ns"]
             sent = names.plain(event["sent"], event.get("request"))
+            releases = who in left or stage.locks_apart and LETTING_GO.search(sent)
+            t_ns = event["sent_ns"] if releases else event["t_ns"]
             if not UNTOLD.match(sent) and not LOOKS_AT_QUEUE.match(sent):
-                yield Line(t_ns, who, *in_short(sent, names.plain(event["reply"])), at=stage.place_of(event))
+                yield Line(t_ns, who, *in_short(*stage.in_short(sent, names.plain(event["reply"]))), at=stage.place_of(event))
 
 
 def sent_about(stage, key):
@@ -359,10 +360,11 @@ def engine_calls(stage):
 def answers(stage, lines):
     """An answer has its place right behind what the sale did last, its refusal included; where it breaks off,
     behind the death that broke it, which the buyer may notice before the test driver does."""
-    for sale in stage.sales:
+    for sale in stage.requests:
         did = [line.t_ns for line in lines if line.who == sale.name]
-        did += [event["t_ns"] for event in sale.instance.events()
-                if event.get("request") == sale.name and event["event"] in UNSOLD]
+        if not (did and stage.locks_apart):
+            did += [event["t_ns"] for event in sale.instance.events()
+                    if event.get("request") == sale.name and event["event"] in UNSOLD]
         if sale.status == 202:  # it is processed meanwhile
             did = [event["t_ns"] for event in sale.instance.told("accepted") if event["request"] == sale.name]
         elif sale.accepted:
@@ -439,6 +441,7 @@ def lines_of(stage):
         lines += rounds(stage, names)
     if stage.ensemble:
         lines += engine_calls(stage)
+    lines += stage.told_lines()
     lines += [Line(t_ns, "", text) for t_ns, text in stage.notes]
     lines += list(answers(stage, lines))
     return merged(gathered(lines, stage.crowd))
@@ -453,7 +456,7 @@ def text_of(stage):
     first = server + (widest + 2 if widest else 0)  # and of what is sent
     fits = [line for line in lines if line.answer and first + len(line.what) + 2 + len(line.told) <= COLUMNS_MAX]
     second = first + max([len(line.what) for line in fits] + [20]) + 2  # and of what is answered
-    rows = [((f"{'ms':>6}  who".ljust(server) + ("at" if widest else "")).ljust(first) + ("asked" if stage.ensemble else "to Redis")).ljust(second) + "its answer"]
+    rows = [((f"{'ms':>6}  who".ljust(server) + ("at" if widest else "")).ljust(first) + stage.asks).ljust(second) + "its answer"]
     for line in lines:
         ms = f"{(line.t_ns - begin) // 1000000:>6}  "
         if line.who == "":

@@ -56,6 +56,11 @@ class WitnessedRedis(Redis):
         lines = self.monitors[-1].lines
         wait_until(lambda: any('"the end"' in line for line in list(lines)), "the monitor has told it all")
 
+    def forget(self):
+        """What it was sent so far is no part of what is told."""
+        for monitor in self.monitors:
+            monitor.lines.clear()
+
     def __call__(self, *words):
         """One command, on a connection that is known to be the test driver's."""
         return super().__call__(*words) if self.is_replica else self.connection(*words)

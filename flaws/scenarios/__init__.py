@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scenarios: what is done to a shop, step by step. Each one is a column of the matrix and runs on every
+"""The scenarios: what is done to a shop, or to another service, step by step. Each one is a column of the matrix and runs on every
 rung; `shows` names the rungs whose flaw it is, each with the one that survives it; `limits` those that do no harm
 under it and yet do worse than another. A scenario waits for causes alone, so its interleaving is the same every time.
 
-a and b are instances of inventoryd with a buyer or two each. The test driver pauses them at named points of the code,
+a and b are instances of inventoryd with a buyer or two each, or of the other service with its clients. The test driver pauses them at named points of the code,
 kills or freezes them, and lets them continue. a's lock lives for a short time, so
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
-from scenarios import crashes, ensembles, expiry, fairness, mutual_exclusion, policies, quorum, readers, redis_faults, reentrancy, wake_ups
+from ladder import SERVICES
+from scenarios import (crashes, ensembles, expiry, fairness, menu, mutual_exclusion, policies, quorum, readers, redis_faults,
+                       reentrancy, tasks, wake_ups)
 from scenarios.scenario import Scenario
 
 # In the order of the matrix and of docs/flaws.md.
-GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles, policies
+GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles, policies, menu, tasks
 ALL = {name: found for group in GROUPS for name, found in vars(group).items() if isinstance(found, Scenario)}
 ON_LADDER, OF_ENSEMBLES, OF_POLICIES = (
     {name: flaw for name, flaw in ALL.items() if flaw.of == of} for of in ("ladder", "ensembles", "policies"))
+OF_SERVICES = {service: {name: flaw for name, flaw in ALL.items() if flaw.of == service} for service in SERVICES}
 
 
 def demonstrations():

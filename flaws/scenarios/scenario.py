@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """One scenario: a recorded interleaving, with the rungs whose flaw it shows."""
+from ladder import SERVICES
 
 
 class Scenario:
     def __init__(self, run, title, shows, keeps, limits, on, of="ladder", breaks_as=None, cured_as="ok", **settings):
         """on: the rungs of its demonstration, where none breaks. of: what it can happen to, the ladder's rungs, or some
-        of "ensembles" or "policies" alone. breaks_as, cured_as: the verdicts, where no table says them."""
+        of "ensembles", "policies" or a service beside the shop alone. breaks_as, cured_as: the verdicts, where no table
+        says them."""
         self.run, self.name, self.title = run, run.__name__, title
         self.of, self.breaks_as, self.cured_as = of, breaks_as, cured_as
         self.shows, self.keeps, self.limits, self.on = shows, keeps, limits, on
-        self.settings = settings  # of the stage: write, stock
+        self.settings = settings  # of the stage: write, stock; of another service's, fault and its settings
+
+    @property
+    def service(self):
+        """The service beside the shop that it can happen to, or None."""
+        return self.of if self.of in SERVICES else None
 
     def fits(self, rung):
         """Whether it can happen to that rung. An ensemble is written to fenced where it cures."""
@@ -19,7 +26,8 @@ class Scenario:
 
     def expected(self, rung):
         """The verdicts on that rung, where no table says them; None: it does."""
-        return [self.breaks_as if rung.name in self.shows else self.cured_as] if self.of == "policies" else None
+        known = self.of == "policies" or self.service
+        return [self.breaks_as if rung.name in self.shows else self.cured_as] if known else None
 
     @property
     def cures(self):
@@ -55,3 +63,8 @@ def of_ensembles(title, keeps, fenced=False, limits=None, **settings):
 def of_policies(title, keeps, shows=None, limits=None, **settings):
     """The same for a policy of the shop. shows, limits: the naive policies, each with the one that survives."""
     return lambda run: Scenario(run, title, shows or {}, keeps, limits or {}, (), of="policies", **settings)
+
+
+def of_service(service, title, keeps, shows, breaks_as, **settings):
+    """The same for a service beside the shop. shows: the rungs, or its ways to use them, each with the one that survives."""
+    return lambda run: Scenario(run, title, shows, keeps, {}, (), of=service, breaks_as=breaks_as, **settings)

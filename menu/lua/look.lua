@@ -1,6 +1,6 @@
--- KEYS[1] the cached menu; KEYS[2] the claim to fill it. ARGV[1] the token that claims it, '': none; ARGV[2] how long the
--- claim lives in ms; ARGV[3] a menu that has less than this to live in ms is claimed, too; 0: it is not.
--- Returns {the menu, how long it still lives in ms}; nil: there is none.
+-- Looks into the cache. KEYS[1] the cached menu; KEYS[2] the claim to fill it. ARGV[1] the token that claims it, '': none;
+-- ARGV[2] how long the claim lives in ms; ARGV[3] a menu that has less than this to live in ms is claimed, too; 0: it is
+-- not. Returns {the menu, how long it still lives in ms}; nil: there is none.
 -- A reader claims the menu before it asks the database. A later claim or a deletion makes this claim void. A reader that
 -- looks late finds the claim of a newer token, and leaves it.
 local menu, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])

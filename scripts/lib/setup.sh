@@ -24,6 +24,7 @@ libhiredis-dev          lib:hiredis
 libmicrohttpd-dev       lib:libmicrohttpd
 libcjson-dev            lib:libcjson
 libcmocka-dev           lib:cmocka
+libsqlite3-dev          lib:sqlite3
 redis-server            redis-server
 redis-tools             redis-cli
 python3                 python3
@@ -56,7 +57,6 @@ LIST
         cat <<'LIST'
 g++                     c++
 ccache                  ccache
-libsqlite3-dev          lib:sqlite3
 python3-pytest          /usr/lib/python3/dist-packages/pytest/__init__.py
 shellcheck              shellcheck
 clang-format            clang-format

@@ -7,6 +7,7 @@ import os
 import tempfile
 import pathlib
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -20,9 +21,10 @@ import ladder
 import named
 import transcript
 from lock_watch import agreed
-from scenarios import ALL, OF_ENSEMBLES, OF_POLICIES, demonstrations, shown
+from scenarios import ALL, OF_ENSEMBLES, OF_POLICIES, OF_SERVICES, demonstrations, shown
 from scenarios.readers import check_none_met
 from scenarios.steps import beside
+from services import STAGES
 from stage import FAILOVER_TTL_MS, Stage
 from waiting import Inconclusive, wait_until
 
@@ -110,7 +112,7 @@ def test_every_demonstration_is_listed():
     assert done.returncode == 0
     lines = [line.split() for line in done.stdout.splitlines() if line[0] != " "]
     assert list(dict.fromkeys(line[0] for line in lines)) == list(ALL)
-    others = [(flaw.name, breaks) for flaws in (OF_ENSEMBLES, OF_POLICIES) for flaw in flaws.values() for breaks in flaw.cures]
+    others = [(flaw.name, breaks) for flaws in (OF_ENSEMBLES, OF_POLICIES, *OF_SERVICES.values()) for flaw in flaws.values() for breaks in flaw.cures]
     assert [(line[0], line[2]) for line in lines if line[1] == "break"] == [
         *((flaw.name, breaks) for flaw, breaks, _ in shown()), *others]
 
@@ -276,6 +278,20 @@ def test_a_lock_on_one_redis_is_lost_with_it_and_the_write_refused(tmp_path):
 # ---- The second witness ----
 
 
+def test_what_an_operator_lays_is_no_part_of_the_run(tmp_path):
+    """And what happens behind it is seen by both witnesses."""
+    flaw = ALL["menu_late_fill"]
+    with STAGES["menu"](ladder.find("watchdog"), flaw, *TOOLS, tmp_path, ["ok"]) as stage:
+        flaw.run(stage)
+        assert stage.judge()["agrees"] and transcript.disagreement(stage) == ""
+        assert stage.before["cached"] == {"lunch": 0} and not (stage.folder / "operator.log").exists()
+        assert not any("operator" in file.name for file in stage.folder.iterdir())
+        history = stage.instances["b"].history
+        lines = history.read_text().splitlines()
+        history.write_text("\n".join(line for line in lines if '"sent":"DEL ' not in line) + "\n")
+        assert "recorded by nobody: DEL" in transcript.disagreement(stage)
+
+
 def test_what_redis_did_not_see_is_not_believed(tmp_path):
     with Stage(ladder.find("setnx"), "two_instances", *TOOLS, tmp_path) as stage:
         ALL["two_instances"].run(stage)
@@ -428,6 +444,10 @@ def test_readers_that_met_the_writer_have_spoiled_the_run():
     (["run", "frozen", "watchdog", "--write", "fenced"], ["watchdog gives none, these do: "]),
     (["run", "leader_lost", "redlock"], ["leader_lost cannot happen to redlock, but to zookeeper, etcd"]),
     (["run", "frozen", "etcd"], ["frozen cannot happen to etcd, but to none, "]),
+    (["run", "menu_both_ask", "setnx"], ["menu_both_ask cannot happen to setnx, but to none, local, watchdog"]),
+    (["show", "menu_fenced"], ['"menu_fenced" is no rung, but a way to use fair for the service menu', "menu_frozen_fill"]),
+    (["break", "menu_both_ask", "--write", "decr"], ["menu_both_ask is about menud, which has no --write: leave it out"]),
+    (["matrix", "--check-hold", "--scenarios", "task_twice"], ["none of these scenarios can happen to one of these rungs"]),
     (["matrix", "--rungs", "setnx", "--scenarios", "leader_lost"], ["none of these scenarios can happen to one of these rungs"]),
     (["show", "zookeeper"], ['"zookeeper" is no file of lock/rungs', "scripts/rung run SCENARIO zookeeper", "leader_lost"]),
     (["new", "mine", "--from", "fenced"], ['"fenced" is fair with --write fenced', "take fair"]),
@@ -466,6 +486,18 @@ def test_no_build_and_no_redis(tmp_path):
     assert done.returncode == 2 and "build them first" in done.stderr
     done = rung("break", "setnx", PATH=str(tmp_path))
     assert done.returncode == 2 and "redis-server is not on PATH" in done.stderr
+
+
+def test_a_service_that_was_not_built_is_left_out(tmp_path):
+    for program in TOOLS:
+        folder = tmp_path / program.parent.name
+        folder.mkdir()
+        shutil.copy(program, folder)
+    done = rung("break", "menu_both_ask", "--runs", tmp_path / "runs", LADDER_BUILD=str(tmp_path))
+    assert done.returncode == 2 and "menu_both_ask: there is no menud: scripts/setup --for rung" in done.stderr
+    done = rung("repeat", "--scenarios", "menu_both_ask,stale_read", "--times", 1, "--runs", tmp_path / "runs", LADDER_BUILD=str(tmp_path))
+    assert done.returncode == 0 and "left out: menu_both_ask: there is no menud" in done.stderr
+    assert "\n2 of 2 scenarios had the same" in done.stdout
 
 
 def test_what_is_spoiled_is_tried_three_times_and_not_called_shown(tmp_path):

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stages of the services beside the shop, by their names."""
+from menu_stage import MenuStage
+from tasks_stage import TasksStage
+
+STAGES = {stage.service: stage for stage in (MenuStage, TasksStage)}
