@@ -8,7 +8,6 @@
 #include "frame.h"
 #include "guard.h"
 #include "json.h"
-#include "meter.h"
 #include "program.h"
 #include "tasks_scripts.h"
 
@@ -86,11 +85,6 @@ static struct frame_meter meters[] = {
 };
 enum { PICKED, TAKEN_OVER, RESULTS, REFUSED };
 
-static void count(int meter)
-{
-    meter_add(&meters[meter].count, 1);
-}
-
 /* ---- The list in Redis ----------------------------------------------------------------------- */
 
 struct step {
@@ -100,10 +94,11 @@ struct step {
     char laid[32]; /* which list it is */
     char task[24]; /* "0": none */
     char token[24];
+    bool picked;
     const redisReply *reply;
 };
 
-/* A script; and, if it refuses a token as too old, what is recorded and answered. */
+/* A script; and, if it refuses a token as too old, what is recorded (NULL: nothing) and answered. */
 struct call {
     const struct script *script;
     bool writes;
@@ -111,7 +106,7 @@ struct call {
     int problem;
 };
 static const struct call lay = {&lua_lay, true, NULL, 0}, counts = {&lua_count, false, NULL, 0},
-                         look = {&lua_look, false, "pick_refused", PROBLEM_LOCK_LOST},
+                         look = {&lua_look, false, NULL, PROBLEM_LOCK_LOST},
                          take = {&lua_take, true, "pick_refused", PROBLEM_LOCK_LOST},
                          result = {&lua_result, true, "result_refused", PROBLEM_RESULT_REFUSED};
 
@@ -125,9 +120,10 @@ static void answer_failed(struct step *step, const struct call *call, enum store
         answer_problem(step->request, PROBLEM_LIST_REPLACED, "task %s is of an older list",
                        step->task);
     } else if (strcmp(code, "STALE") == 0) {
-        count(REFUSED);
-        GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
-                     step->task, step->token, newest);
+        frame_count(step->guard.frame, REFUSED);
+        if (call->refused != NULL)
+            GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
+                         step->task, step->token, newest);
         answer_problem(step->request, call->problem, "token %s is older than %s", step->token,
                        newest);
     } else if (call->writes) {
@@ -183,7 +179,7 @@ static bool find_task(struct step *step)
     return false;
 }
 
-/* False: the request is answered. So are those that follow. */
+/* False: the request is answered. True, and not picked: look again, the task has a result by now. */
 static bool pick(struct step *step)
 {
     const int64_t lease_ms = config.lease ? config.lease_ms : 0;
@@ -193,23 +189,19 @@ static bool pick(struct step *step)
     if (!CALL(step, take, step->task, step->laid, step->token, lease,
               settings_word(&config, "result")))
         return false;
-    count(PICKED);
+    step->picked = step->reply->integer >= 0;
+    if (!step->picked)
+        return true;
+    frame_count(step->guard.frame, PICKED);
     if (step->reply->integer == 1)
-        count(TAKEN_OVER);
+        frame_count(step->guard.frame, TAKEN_OVER);
     GUARD_RECORD(&step->guard, "picked",
                  ",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64 ",\"lease_ms\":%" PRId64,
                  step->task, step->token, sent_ns, lease_ms);
     return true;
 }
 
-static void work(struct step *step)
-{
-    const struct timespec until = timespec_of(mono_deadline_ns(config.task_ms));
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-        ;
-    GUARD_RECORD(&step->guard, "worked", ",\"task\":%s", step->task);
-}
-
+/* False: the request is answered. */
 static bool write_result(struct step *step)
 {
     GUARD_RECORD(&step->guard, "sending", ",\"task\":%s,\"token\":%s", step->task, step->token);
@@ -217,7 +209,7 @@ static bool write_result(struct step *step)
     if (!CALL(step, result, step->task, step->laid, step->token, step->request->id,
               settings_word(&config, "result")))
         return false;
-    count(RESULTS);
+    frame_count(step->guard.frame, RESULTS);
     GUARD_RECORD(&step->guard, "result", ",\"task\":%s,\"token\":%s,\"sent_ns\":%" PRId64,
                  step->task, step->token, sent_ns);
     return true;
@@ -225,15 +217,20 @@ static bool write_result(struct step *step)
 
 static void take_step(struct step *step)
 {
-    if (!guard_enter(&step->guard) || !find_task(step))
+    if (!guard_enter(&step->guard))
         return;
-    frame_point(step->guard.frame, "tasks", "looked");
-    if (!pick(step))
-        return;
+    while (!step->picked) {
+        if (!find_task(step))
+            return;
+        frame_point(step->guard.frame, "tasks", "looked");
+        if (!pick(step))
+            return;
+    }
     guard_leave(&step->guard);
     store_rest(step->store); /* others may use the connection meanwhile */
     frame_point(step->guard.frame, "tasks", "picked");
-    work(step);
+    frame_take_ms(config.task_ms);
+    GUARD_RECORD(&step->guard, "worked", ",\"task\":%s", step->task);
     frame_point(step->guard.frame, "tasks", "worked");
     if (!write_result(step))
         return;
@@ -366,13 +363,8 @@ static bool is_ready(void *state, char why[FRAME_WHY_MAX])
 
 static bool fits(char error[PROCESS_ERROR_MAX])
 {
-    if (config.result == RESULT_PLAIN || config.common.lock->tokens)
-        return true;
-    snprintf(error, PROCESS_ERROR_MAX,
-             "--result fenced needs a rung that gives tokens, as --lock fair does; --lock %s gives "
-             "none: take another, or --result plain",
-             config.common.lock->name);
-    return false;
+    return config.result == RESULT_PLAIN ||
+           frame_has_tokens(&config.common, "--result fenced", "--result plain", error);
 }
 
 static void print_invoke(const struct request *request, char *text, size_t size)

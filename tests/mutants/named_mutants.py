@@ -30,6 +30,9 @@ CHECK_MENU = "audit/check_menu.c"
 MENU = "audit/menu.c"
 CHECK_TASKS = "audit/check_tasks.c"
 READ_TASKS = "audit/read_tasks.c"
+TASKS = "tasks/tasks.c"
+LIST_LUA = "tasks/lua/parts/list.lua"
+LOOK_LUA, TAKE_LUA, RESULT_LUA, LAY_LIST_LUA = (f"tasks/lua/{name}.lua" for name in ("look", "take", "result", "lay"))
 
 # The release goes only to the servers whose grants were counted.
 RELEASE_WHERE_GRANTED = [
@@ -1353,7 +1356,6 @@ OF_THE_MENU = [
      "acts[i].t_ns <= query->sent_ns; i++)", *NEAR),
     ("a deletion at the stamp of a query comes behind it", CHECK_MENU, "acts[i].sent_ns > query->t_ns)", "acts[i].sent_ns >= query->t_ns)",
      *TWINS),
-    ("what came before a query makes its fill old", CHECK_MENU, "acts[i].sent_ns > query->t_ns)", "acts[i].sent_ns > 0)", *NEAR),
     ("old tokens are not looked at", CHECK_MENU, "acts[i].token > section->token &&", "acts[i].token > INT64_MAX - 1 &&", *FOUND),
     ("an old token may not enter late", MENU, "if (is_fenced(run))\n        check_missing_tokens",
      "if (false && is_fenced(run))\n        check_missing_tokens", *NEAR),
@@ -1438,4 +1440,33 @@ OF_MENUD = [
      "test_a_text_that_is_no_utf8"),
 ]
 
-MUTANTS = OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES
+# tasksd: a list of tasks, and workers that die or are late.
+OF_TASKSD = [
+    ("tasksd: a lease does not end", LOOK_LUA, "local ends_ms = first[1] and math.max(first[2] - now, 0) or 0",
+     "local ends_ms = first[1] and math.max(tonumber(first[2]), 0) or 0", "service_tasks", "test_a_worker_dies_and_another_takes_over"),
+    ("tasksd: an old token looks", LOOK_LUA, "tonumber(ARGV[1]) < tonumber(newest)", "false", "service_tasks", "test_a_late_look_is_refused_too"),
+    ("tasksd: a look does not claim the list", LOOK_LUA, "    redis.call('HSET', KEYS[4], 'token', ARGV[1])\n", "",
+     "service_tasks", "test_a_pick_that_is_frozen_beyond_the_time_to_live_of_its_lock"),
+    ("tasksd: an old token picks", TAKE_LUA, "newest ~= ARGV[3]", "false",
+     "service_tasks", "test_a_pick_that_is_frozen_beyond_the_time_to_live_of_its_lock"),
+    ("tasksd: a task with a result is picked", TAKE_LUA, "redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1", "false",
+     "service_tasks", "test_a_late_result_comes_between_a_look_and_its_pick"),
+    ("tasksd: a task of an older list is picked", TAKE_LUA, "laid ~= ARGV[2]", "false", "service_tasks", "test_a_list_that_is_laid_anew"),
+    ("tasksd: a result of an older list is written", RESULT_LUA, "redis.call('HGET', KEYS[4], 'laid') ~= ARGV[2]", "false",
+     "service_tasks", "test_a_list_that_is_laid_anew"),
+    ("tasksd: an old token's result is written", RESULT_LUA, "latest ~= ARGV[3] or", "",
+     "service_tasks", "test_a_worker_that_is_frozen_beyond_its_lease"),
+    ("tasksd: the pick's token is not kept", TAKE_LUA, "redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])\n", "",
+     "service_tasks", "test_a_list_is_worked_on"),
+    ("tasksd: results of the older list stay", LAY_LIST_LUA, "redis.call('UNLINK', unpack(KEYS))", "redis.call('UNLINK', KEYS[1])",
+     "service_tasks", "test_a_list_is_worked_on"),
+    ("tasksd: the last of a chunk is not laid", LAY_LIST_LUA, "#chunk == 2000 or task == tasks", "#chunk == 2000",
+     "service_tasks", "test_a_list_is_worked_on"),
+    ("tasksd: types are not looked at", LIST_LUA, "is ~= 'none' and is ~= needed", "false", "service_tasks", "test_a_key_of_another_type"),
+    ("tasksd: a late command is not ended", TASKS, "guard_write_failed(&step->guard", "guard_read_failed(&step->guard",
+     "service_tasks", "test_a_command_that_arrives_late"),
+    ("tasksd: a worker keeps the lock while it works", TASKS, "    guard_leave(&step->guard);\n", "",
+     "service_tasks", "test_a_worker_that_has_a_task_holds_nobody_up"),
+]
+
+MUTANTS = OF_BASE + OF_THE_MENU + OF_THE_TASKS + OF_MENUD + OF_TASKSD + OF_SEGMENTS + OF_ADMISSION + OF_QUEUES + OF_SEVERAL + OF_REDLOCK + OF_TOKENS + OF_EPOCHS + OF_ENSEMBLES + OF_SENTINEL + OF_LARGE_VALUES

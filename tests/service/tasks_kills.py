@@ -3,15 +3,18 @@
 """Workers do the tasks of lists, while instances and Redis are killed, and steps are delayed beyond their lease. Each task's
 result is accepted once, and none is lost.
 
-    TASKSD=build/dev/tasks/tasksd tests/service/tasks_kills.py --seed 1 --tasks 10000
+    TASKSD=build/dev/tasks/tasksd tests/service/tasks_kills.py --seed 1 --tasks 10000 --audit build/dev/audit/ladder-audit
 """
 import argparse
 import collections
 import contextlib
+import csv
+import json
 import os
 import pathlib
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -26,6 +29,9 @@ from world import Inventoryd, Redis, read_history, wait_until  # noqa: E402
 LIST_TASKS = 120  # of each list. A short one soon has only tasks that were picked before: so they are taken over
 POINTS = ("tasks.looked", "tasks.picked", "tasks.worked")
 WORKERS = 12
+COLUMNS = ("timeStamp", "elapsed", "label", "responseCode", "responseMessage", "threadName", "success", "failureMessage", "URL",
+           "request", "item", "instance", "task")
+TTL_MS, TASK_MS = 1500, 2
 LEASE_MS = 400  # shorter than a delay
 DELAY_MS = 900
 # What the instances are told, and which harm comes, as often as it is named.
@@ -33,7 +39,7 @@ KILLS = ("instance", "point", "point", "point")
 SETTINGS = {
     "fenced": (("--lock", "fair", "--result", "fenced", "--lease-ms", LEASE_MS), (*KILLS, "delay", "delay", "freeze")),
     # A lock alone does not help against who is late: so nobody is.
-    "plain": (("--lock", "watchdog", "--result", "plain", "--lease-ms", 5000), KILLS),
+    "plain": (("--lock", "watchdog", "--result", "plain", "--lease-ms", 3000), KILLS),
     # Flawed: for the test that faults are found.
     "late": (("--lock", "fair", "--result", "plain", "--lease-ms", LEASE_MS), ("delay",)),
     "no-lease": (("--lock", "fair", "--lease", "off"), KILLS),
@@ -56,7 +62,7 @@ class Killed(KilledShop):
         elif what == "freeze":  # its lock expires, too
             instance = self.any(chance)
             instance.signal(signal.SIGSTOP)
-            time.sleep(DELAY_MS / 1000)
+            time.sleep(TTL_MS / 1000 + 0.2)
             instance.signal(signal.SIGCONT)
         return what
 
@@ -69,6 +75,7 @@ class Worker(threading.Thread):
         self.service, self.lists, self.number = service, lists, number
         self.chance = random.Random(f"{seed} worker {number}")
         self.accepted, self.unknown = [], set()  # ((list, task), request); requests
+        self.samples = []  # as JMeter would write them
         self.steps, self.done, self.seen, self.error = 0, 0, collections.Counter(), None
         self.start()
 
@@ -83,14 +90,16 @@ class Worker(threading.Thread):
     def step(self, name):
         """How it ended."""
         self.steps += 1
-        request = f"w{self.number}-{self.steps}"
+        request, began_ns = f"w{self.number}-{self.steps}", time.time_ns()
         try:
             reply = self.service.any(self.chance).ask("POST", f"/lists/{name}/work", headers={"X-Request-Id": request})
-        except ConnectionRefusedError:
-            return self.pause("refused")
-        except LOST:
+        except LOST as error:
+            self.sample(name, request, began_ns, f"Non HTTP response code: {type(error).__name__}")
+            if isinstance(error, ConnectionRefusedError):
+                return self.pause("refused")
             self.unknown.add(request)
             return self.pause("lost")
+        self.sample(name, request, began_ns, reply.status, reply.json)
         if reply.status == 200:
             self.accepted.append(((name, reply.json["task"]), request))
             self.done += 1
@@ -101,6 +110,13 @@ class Worker(threading.Thread):
             self.unknown.add(request)
         assert reply.status in (409, 503) or problem == "outcome-unknown", reply
         return self.pause(problem)
+
+    def sample(self, name, request, began_ns, code, answer=None):
+        done = code == 200
+        self.samples.append(dict(
+            timeStamp=began_ns // 10**6, elapsed=time.time_ns() // 10**6 - began_ns // 10**6, label="POST work", responseCode=code,
+            threadName=f"w{self.number}", success=str(done).lower(), URL=f"http://127.0.0.1/lists/{name}/work", request=request,
+            item=name if done else "", instance=answer["instance"] if done else "", task=answer["task"] if done else ""))
 
     def pause(self, why):
         self.seen[why] += 1
@@ -154,20 +170,69 @@ def stored(redis, lists):
     return results, members
 
 
-def run(folder, setting, tasks, seed, every=100, kill_redis=True):
+def side(redis, lists):
+    """A moment of redis.json."""
+    tasks, locks = {}, {}
+    seconds, micros = redis("TIME")
+    now_ms = int(seconds) * 1000 + int(micros) // 1000
+    for name, count in lists.items():
+        key, lock = "tasks:{%s}" % name, "lock:{%s}" % name
+        done = {int(task) for task in redis("HKEYS", key + ":results")}
+        missing = [task for task in range(1, count + 1) if task not in done]
+        open_ = redis("ZCOUNT", key, "-inf", now_ms)
+        tasks[name] = {"open": open_, "leased": redis("ZCARD", key) - open_, "done": len(done),
+                       "missing": missing[:1000], "missing_count": len(missing)}
+        locks[name] = {"type": redis("TYPE", lock), "pttl_ms": redis("PTTL", lock)}
+    return {"tasks": tasks, "locks": locks}
+
+
+def write_records(folder, setting, lists, workers, before, after):
+    """What the judge reads beside the histories."""
+    flags = dict(zip(SETTINGS[setting][0][::2], SETTINGS[setting][0][1::2]))
+    samples = sorted((sample for worker in workers for sample in worker.samples), key=lambda sample: sample["timeStamp"])
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot_id = file.read().strip()
+    clock = {"boot_id": boot_id, "clock": "CLOCK_REALTIME", "time_namespace": os.readlink("/proc/self/ns/time"), "slack_ms": 5}
+    about = {"service": "tasks", "run": "kills", "rung": flags["--lock"], "fault": "killed", "instances": ["a", "b"], "workers": 16,
+             "ttl_ms": TTL_MS, "wait_ms": 20000, "task_ms": TASK_MS, "lease_ms": flags.get("--lease-ms", 0),
+             "result": flags.get("--result", "plain"), "items": lists, "requests": len(samples), "min_share": 0, "direct": True,
+             "expect": None, "clients": clock}
+    for name, content in (("run.json", about), ("redis.json", {"before": before, "after": after})):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+    with open(os.path.join(folder, "load.jtl"), "w", encoding="utf-8", newline="") as file:
+        lines = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        lines.writeheader()
+        lines.writerows(samples)
+
+
+def audited(auditor, folder):
+    """The judge's verdict."""
+    done = subprocess.run([auditor, folder], capture_output=True, text=True, check=False)
+    try:
+        with open(os.path.join(folder, "verdict.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except OSError:
+        return {"result": done.stderr}
+
+
+def run(folder, setting, tasks, seed, every=100, kill_redis=True, auditor=None):
     """The faults that were found, and what was counted. every: how many results come between two harms, about."""
     chance = random.Random(f"{seed} kills")
     flags, kinds = SETTINGS[setting]
     if kill_redis and setting in ("fenced", "plain"):
         kinds += ("redis",)
+    if auditor:  # a frozen instance looks like a machine that stood still, which proves nothing
+        kinds = tuple(kind for kind in kinds if kind != "freeze")
     redis = Redis(os.path.join(folder, "redis"), *SAFE)
     counts, service = collections.Counter(), None
     try:
-        service = Killed(folder, redis, (*flags, "--enable-failpoints", "--task-ms", 2, "--ttl-ms", 800, "--retry-ms", 2,
-                                         "--redis-timeout-ms", 500), POINTS)
+        service = Killed(folder, redis, (*flags, "--run", "kills", "--enable-failpoints", "--task-ms", TASK_MS, "--ttl-ms", TTL_MS,
+                                         "--retry-ms", 2, "--redis-timeout-ms", 500), POINTS)
         lists = {f"jobs-{number}": min(LIST_TASKS, tasks - first) for number, first in enumerate(range(0, tasks, LIST_TASKS))}
         for name, count in lists.items():
             assert service.instances["a"].admin("PUT", f"/lists/{name}", '{"tasks":%d}' % count).status == 200
+        before = side(redis, lists)
         workers = [Worker(service, lists, number, seed) for number in range(WORKERS)]
         next_harm = every
         while any(worker.is_alive() for worker in workers):
@@ -184,7 +249,14 @@ def run(folder, setting, tasks, seed, every=100, kill_redis=True):
             counts["taken over"] += int(instance.metric("tasks_taken_over_total"))  # since its last start
             instance.end()
         wanted = {(name, task) for name, count in lists.items() for task in range(1, count + 1)}
-        return judge(workers, *stored(redis, lists), wanted, recorded_results(folder)), dict(counts)
+        faults = judge(workers, *stored(redis, lists), wanted, recorded_results(folder))
+        if auditor:
+            write_records(folder, setting, lists, workers, before, side(redis, lists))
+            verdict = audited(auditor, folder)
+            counts[" ".join(["audited", verdict["result"], *verdict.get("reasons", [])])] += 1
+            if verdict["result"] not in ("ok", "inconclusive"):  # the machine may have stood still
+                faults.append(f"ladder-audit: {json.dumps(verdict)[:2000]}")
+        return faults, dict(counts)
     finally:
         for instance in service.instances.values() if service else ():
             instance.kill()
@@ -197,13 +269,15 @@ def main():
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="only this one; may be given several times")
     parser.add_argument("--seed", type=int, action="append", help="may be given several times")
     parser.add_argument("--spare-redis", action="store_true", help="do not kill Redis")
+    parser.add_argument("--audit", metavar="LADDER-AUDIT", help="let this judge look at the records, too")
     arguments = parser.parse_args()
     os.environ["INVENTORYD"] = os.environ["TASKSD"]
     failed = False
     for seed in arguments.seed or [1]:
         for setting in arguments.setting or ("fenced", "plain"):
             with tempfile.TemporaryDirectory(prefix="tasks-") as folder:
-                faults, counts = run(folder, setting, arguments.tasks, seed, kill_redis=not arguments.spare_redis)
+                faults, counts = run(folder, setting, arguments.tasks, seed, kill_redis=not arguments.spare_redis,
+                                     auditor=arguments.audit)
             print(f"seed {seed}, {setting}: {counts}", *faults, sep="\n", flush=True)
             failed = failed or bool(faults)
     sys.exit(1 if failed else 0)

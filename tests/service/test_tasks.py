@@ -153,14 +153,18 @@ def test_two_workers_look_before_one_picks(redis, tasksd, lock, lease, twice):
     service, other = tasksd(*flags), tasksd(*flags, name="b")
     lay(service, 2)
     first = park(service, "tasks.looked", work, service, "first")
-    second = other.in_background(work, other, "second")
-    if not twice:
+    if twice:
+        second = park(other, "tasks.picked", work, other, "second")
+    else:
+        second = other.in_background(work, other, "second")
         wait_until(lambda: other.metric("lock_contended_total") > 0, "the other one waits")
         arm(service, "tasks.looked", "off")
-    assert second.result().status == 200
+        assert second.result().status == 200
     arm(service, "tasks.looked", "off")
+    assert first.result().status == 200
+    arm(other, "tasks.picked", "off")
     assert {first.result().json["task"], second.result().json["task"]} == ({1} if twice else {1, 2})
-    assert redis("HGET", KEYS[2], 1) == "first"  # it came last, or had it alone
+    assert redis("HGET", KEYS[2], 1) == ("second" if twice else "first")  # who came last, or had it alone
     assert state(service) == ((1, 0, 1) if twice else (0, 0, 2))
 
 
@@ -267,11 +271,15 @@ def test_a_pick_that_is_frozen_beyond_the_time_to_live_of_its_lock(redis, tasksd
     service.signal(signal.SIGCONT)
     arm(service, "tasks.looked", "off")
     answer = late.result()
-    assert answer.problem == "lock-lost" if refused else answer.json["task"] == 1, answer
-    assert service.metric("tasks_picked_total") == (not refused)
+    if refused:
+        assert answer.problem == "lock-lost"
+    elif other_is == "done":  # it looks again
+        assert answer.problem == "all-done"
+    else:
+        assert answer.json["task"] == 1
+    assert service.metric("tasks_picked_total") == (not refused and other_is == "at work")
     arm(other, "tasks.worked", "off")
     assert second.result().status == 200
-    # The task is done: a late pick does not bring it back.
     assert state(other) == (0, 0, 1) and work(other).problem == "all-done"
 
 
@@ -293,6 +301,22 @@ def test_a_late_look_is_refused_too(redis, proxy, tasksd):
     assert second.result().json["task"] == 2
     assert [service.metric(f"tasks_{what}_total") for what in ("picked", "refused")] == [1, 1]
     assert state(other) == (1, 0, 2)
+
+
+@pytest.mark.parametrize("flags", [("--lock", "watchdog"), FENCED], ids=["plain", "fenced"])
+def test_a_late_result_comes_between_a_look_and_its_pick(redis, tasksd, flags):
+    """The task is not picked again, and does not return into the list: the worker looks for another one."""
+    service = tasksd(*flags, *SHORT)
+    lay(service, 1)
+    late = park(service, "tasks.worked", work, service, "late")
+    wait_until(lambda: state(service) == (1, 0, 0), "the lease ends")
+    second = park(service, "tasks.looked", work, service, "second")
+    arm(service, "tasks.worked", "off")
+    assert late.result().json["task"] == 1
+    arm(service, "tasks.looked", "off")
+    assert second.result().problem == "all-done"
+    assert redis("HGET", KEYS[2], 1) == "late" and state(service) == (0, 0, 1)
+    assert service.metric("tasks_picked_total") == 1
 
 
 @pytest.mark.parametrize("point", ["looked", "worked"])

@@ -15,13 +15,13 @@ def tasksd(monkeypatch):
 
 @pytest.mark.parametrize("setting", ["fenced", "plain"])
 def test_killed_instances_and_redis(tmp_path, setting):
-    faults, counts = tasks_kills.run(str(tmp_path), setting, 240, 1, every=20)
+    faults, counts = tasks_kills.run(str(tmp_path), setting, tasks_kills.LIST_TASKS, 1, every=15, auditor=os.environ.get("LADDER_AUDIT"))
     assert not faults and counts["accepted"] > 0, (counts, faults)
 
 
 @pytest.mark.parametrize("setting, fault", [("late", "recorded twice"), ("no-lease", "lost")])
 def test_it_finds(tmp_path, setting, fault):
-    faults, counts = tasks_kills.run(str(tmp_path), setting, 240, 1, every=10)
+    faults, counts = tasks_kills.run(str(tmp_path), setting, tasks_kills.LIST_TASKS, 1, every=5)
     assert any(one.startswith(fault) for one in faults), (counts, faults)
 
 
