@@ -539,7 +539,7 @@ static void check_lost(struct run *run)
                  "result",
                  run_request_id(run, example->request), (long long)example->task,
                  run_ms(run, example->t_ns));
-    if (tasks->lost > 0)
+    if (first != NULL)
         findings_add(&run->findings, RESULT_LOST_TASK,
                      "%lld task%s lost: without a result in the end, and nobody can pick %s any "
                      "more; first: of list %.80s%s",
@@ -667,8 +667,7 @@ static size_t measure_take_overs(const struct group *group, double *values)
     size_t count = 0;
     for (size_t i = 1; i < group->count; i++)
         if (!has_result(group->sent[i - 1]))
-            values[count++] =
-                (double)((group->sent[i]->t_ns - group->sent[i - 1]->t_ns) / 1000) / 1e3;
+            values[count++] = (double)(group->sent[i]->t_ns - group->sent[i - 1]->t_ns) / 1e6;
     return count;
 }
 

@@ -188,6 +188,8 @@ static void tasks_tell(struct run *run, enum result result)
 {
     const struct tasks *tasks = run->tasks;
     const long long requests = (long long)run->counts.requests;
+    const long long open = (long long)tasks->open;
+    const long long leased = (long long)tasks->leased;
     if (result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
                      "%lld request%s, %lld tasks, %lld results, none of a task that had one; %zu "
@@ -198,12 +200,11 @@ static void tasks_tell(struct run *run, enum result result)
                      run->counts.overlaps > 0 ? "some while another was inside"
                                               : "no two of one lock at the same time",
                      (long long)tasks->taken_over);
-    if (tasks->open + tasks->leased > 0)
+    if (open + leased > 0)
         findings_add(&run->findings, RESULT_OK,
                      "tasks that nobody had finished when the run ended: %lld (%lld open, %lld "
                      "leased); they can still be picked",
-                     (long long)(tasks->open + tasks->leased), (long long)tasks->open,
-                     (long long)tasks->leased);
+                     open + leased, open, leased);
     if (tasks->unknown > 0)
         findings_add(&run->findings, RESULT_OK,
                      "requests of which nobody knows whether they picked a task or wrote its "
