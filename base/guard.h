@@ -59,7 +59,7 @@ bool guard_write_failed(struct guard *guard, struct store *store, enum store_sta
 /* What guard_write_failed does after STORE_LOST, without the answer. */
 void guard_end_lost(struct guard *guard, struct store *store);
 /* Sends a command that may be carried out twice until it is answered, for --wait-ms at most. After
- * STORE_LOST it does what guard_end_lost does before it sends the next one, so that none comes late.
+ * STORE_LOST it first does what guard_end_lost does, so that none comes late.
  * False: the latest one was not answered; the request is not, either. */
 bool guard_repeat(struct guard *guard, struct store *store, int argc, const char *const *argv);
 /* Releases the lock, if it is held. A failed release undoes nothing: it is logged. */
