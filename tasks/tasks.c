@@ -98,7 +98,7 @@ struct step {
     const redisReply *reply;
 };
 
-/* A script; and, if it refuses a token as too old, what is recorded (NULL: nothing) and answered. */
+/* A script; and, if it refuses a token as too old, what is recorded (NULL: nothing) and told. */
 struct call {
     const struct script *script;
     bool writes;
@@ -179,7 +179,7 @@ static bool find_task(struct step *step)
     return false;
 }
 
-/* False: the request is answered. True, and not picked: look again, the task has a result by now. */
+/* False: the request is answered. True, and not picked: look again, the task has a result. */
 static bool pick(struct step *step)
 {
     const int64_t lease_ms = config.lease ? config.lease_ms : 0;
