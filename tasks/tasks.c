@@ -179,7 +179,7 @@ static bool find_task(struct step *step)
     return false;
 }
 
-/* False: the request is answered. True, and not picked: look again, the task has a result now. */
+/* False: the request is answered. True, and not picked: look again, the task has a result. */
 static bool pick(struct step *step)
 {
     const int64_t lease_ms = config.lease ? config.lease_ms : 0;
