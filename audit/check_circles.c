@@ -15,7 +15,7 @@
 /* The longest circle that is found. */
 enum { CIRCLE_MAX = 256, CIRCLE_TOLD = 4 };
 
-/* Each waits for the lock that the next one holds, and the last for the first one's. */
+/* Its members: each waits for the lock that the next one holds; the last, for the first one's. */
 struct circle {
     const struct wait *waits[CIRCLE_MAX];
     size_t count;

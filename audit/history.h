@@ -65,7 +65,7 @@ enum service {
     X(lost, KEEPER, EVERY)                                                                         \
     X(renew, KEEPER, EVERY)
 
-/* X(name): further ones of an account, each about a request. The shop has its own `read`. */
+/* X(name): further ones of an account, each about a request. The shop has a `read` of its own. */
 #define ACCOUNT_EVENTS(X) X(wants) X(read) X(writing) X(wrote) X(write_refused)
 
 enum about {

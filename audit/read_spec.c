@@ -85,10 +85,10 @@ static bool read_expect(struct run_spec *spec, char error[JSON_ERROR_MAX])
         spec->expect |= 1U << result;
     }
     if (!cJSON_IsArray(list) || spec->expect == 0 || entry != NULL) {
-        snprintf(
-            error, JSON_ERROR_MAX,
-            "\"expect\" must be null or a list of results, of: ok, oversold, undersold, "
-            "stale, unbalanced, stampede, overlap, overtaken, unfinished, deadlock, inconclusive");
+        snprintf(error, JSON_ERROR_MAX,
+                 "\"expect\" must be null or a list of results, of: ok, oversold, undersold, "
+                 "stale, unbalanced, repeated, lost_task, stampede, overlap, overtaken, "
+                 "unfinished, deadlock, inconclusive");
         return false;
     }
     spec->expect_given = true;

@@ -97,7 +97,7 @@ def lost_the_second_one(world, now, *, rung="none"):
     leaves(world, writes(world, one, now + 40), now + 50)
 
 
-@made("unbalanced", LOST, -200)
+@made("unbalanced", LOST + r" \+200", -200)
 def lost_under_stamps_that_overlap(world, now, *, rung="none"):
     """Both are sent before either is answered; the next one shows which of them stayed."""
     one, two = reads(world, "a", now, 200), reads(world, "b", now + 1, -100)
