@@ -42,8 +42,8 @@ def test_unknown_options(option):
 def test_the_results_that_a_run_may_have():
     done = audit("--results")
     assert done.returncode == 0
-    assert done.stdout.split() == ["oversold", "stale", "repeated", "lost_task", "stampede", "overlap", "overtaken", "deadlock", "unfinished",
-                                   "undersold", "inconclusive", "ok"]
+    assert done.stdout.split() == ["oversold", "stale", "unbalanced", "repeated", "lost_task", "stampede", "overlap", "overtaken",
+                                   "deadlock", "unfinished", "undersold", "inconclusive", "ok"]
 
 
 def test_no_folder():
