@@ -21,8 +21,13 @@ def test_killed_instances_and_redis(tmp_path, setting):
 
 @pytest.mark.parametrize("setting, fault", [("late", "recorded twice"), ("no-lease", "lost")])
 def test_it_finds(tmp_path, setting, fault):
-    faults, counts = tasks_kills.run(str(tmp_path), setting, tasks_kills.LIST_TASKS, 1, every=5)
-    assert any(one.startswith(fault) for one in faults), (counts, faults)
+    """Chance says who is late or dies, and who then takes the task over: so several seeds are tried."""
+    found = []
+    for seed in range(6):
+        found, counts = tasks_kills.run(str(tmp_path / str(seed)), setting, tasks_kills.LIST_TASKS, seed, every=5)
+        if any(one.startswith(fault) for one in found):
+            return
+    pytest.fail(f"{fault} is not among {found}, {counts}")
 
 
 def worker(*accepted, unknown=()):
