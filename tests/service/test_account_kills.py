@@ -6,6 +6,7 @@ import types
 
 import account_kills
 import pytest
+from account_records import judged
 from account_kills import ACCOUNTS, KINDS, Told
 
 
@@ -18,6 +19,8 @@ def test_killed_instances_and_redis(tmp_path):
     faults, counts = account_kills.run(str(tmp_path), 600, 3, every=60)
     assert not faults and counts["done"] == 600, (counts, faults)
     assert counts["died at a point"] and counts["instance"] and counts["redis"], counts
+    found, verdict = judged(os.environ["LADDER_AUDIT"], str(tmp_path / "bank"))
+    assert not found and verdict["transfers"] >= 600, found
 
 
 def test_it_finds_a_torn_transfer(tmp_path):
@@ -29,12 +32,14 @@ def test_it_finds_a_torn_transfer(tmp_path):
 def test_it_finds_lost_updates(tmp_path):
     faults, counts = account_kills.run(str(tmp_path), 1200, 1, 10000, ("--lock", "none", "--locks", "many", "--write", "script"), KINDS)
     assert any("was written twice" in fault for fault in faults), (counts, faults)
+    assert judged(os.environ["LADDER_AUDIT"], str(tmp_path / "bank"))[1]["result"] == "unbalanced"
 
 
 def test_it_finds_transfers_that_wait_for_each_other(tmp_path):
     faults, counts = account_kills.run(str(tmp_path), 600, 1, 10000, ("--lock", "watchdog", "--locks", "unordered", "--work-ms", 5), KINDS,
                                        wait_ms=500)
     assert any("did not get their locks" in fault for fault in faults), (counts, faults)
+    assert judged(os.environ["LADDER_AUDIT"], str(tmp_path / "bank"))[1]["result"] == "deadlock"
 
 
 def told(*said, unknown=(), timeouts=0):
