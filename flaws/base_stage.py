@@ -5,15 +5,14 @@ process id. No wait is a fixed sleep: each is for a condition, with a time-out a
 off as inconclusive."""
 import csv
 import json
-import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 import time
 
 import lock_watch
 import transcript
+from records import new_folder
 from redis_server import spawn
 from waiting import PATIENCE_S, STOP, Inconclusive, dying_with, wait_until
 
@@ -21,25 +20,6 @@ SHORT_TTL_MS, LONG_TTL_MS = 500, 30000
 RENEWED_TTL_MS = 2000  # of a lock that only its renewals keep: a machine may stall for 600 ms without losing it
 WAIT_MS = 3000  # how long a request waits at most for a lock: far longer than SHORT_TTL_MS
 CHANGES_MAX = 64  # of the lock's key: the judge reads no more
-
-
-def clients_clock():
-    """Which clock the clients' times are of, for the judge."""
-    try:
-        namespace = os.readlink("/proc/self/ns/time")
-    except OSError:
-        namespace = "none"  # the kernel has none
-    return {"boot_id": pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
-            "clock": "CLOCK_REALTIME", "time_namespace": namespace, "slack_ms": 2}
-
-
-def new_folder(runs, name):
-    """A folder that nobody else has, for a run that begins now."""
-    pathlib.Path(runs).mkdir(parents=True, exist_ok=True)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{stamp}-{name}-", dir=runs))
-    folder.chmod(0o755)
-    return folder
 
 
 class BaseStage:

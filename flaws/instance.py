@@ -5,11 +5,12 @@ import http.client
 import json
 import re
 import signal
-import subprocess
 import threading
 import time
 
-from waiting import PATIENCE_S, Inconclusive, freeze, wait_until
+from started import Started
+from waiting import Inconclusive, freeze, wait_until
+
 
 class Request(threading.Thread):
     """A client's request, from its sending to its answer."""
@@ -51,44 +52,27 @@ class Request(threading.Thread):
         raise NotImplementedError
 
 
-class Program:
-    """A process of a service, and its two listeners."""
+class Program(Started):
+    """A process of a service on a stage."""
 
     def __init__(self, stage, name, command):
-        self.stage, self.name = stage, name
-        self.log = stage.folder / f"{name}.log"
+        self.stage, log_path = stage, stage.folder / f"{name}.log"
         self.dead_ns, self.frozen = 0, False
-        with open(self.log, "wb") as log:
-            self.process = stage.spawn([*command, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name], log)
-        wait_until(lambda: self.logged("started") or self.process.poll() is not None, f"instance {name} starts")
-        if self.process.poll() is not None:
-            raise Inconclusive(f"instance {name} does not start: {self.log.read_text(errors='replace').strip()}")
-        self.port, self.admin_port = self.port_of("listening"), self.port_of("admin-listening")
-
-    def logged(self, event):
-        for line in self.log.read_text(errors="replace").splitlines():
-            if line.startswith("{") and line.endswith("}") and json.loads(line)["event"] == event:
-                return json.loads(line)
-        return None
-
-    def port_of(self, event):
-        return int(self.logged(event)["detail"].rsplit(":", 1)[1])
+        with open(log_path, "wb") as log:
+            words = [*command, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--instance", name]
+            super().__init__(name, stage.spawn(words, log), log_path)
+        self.wait_started()
 
     def ask(self, method, path, port, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE_S)
         try:
-            connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            data = answer.read()
-            return answer.status, json.loads(data) if data[:1] == b"{" else data.decode()
+            status, _, data = self.exchange(method, path, port, body, headers)
+            return status, json.loads(data) if data[:1] == b"{" else data.decode()
         except OSError as error:
             if port == self.admin_port:
                 self.must_live()
             raise error
         except http.client.HTTPException as error:
             raise ConnectionError(str(error)) from error
-        finally:
-            connection.close()
 
     def must_not_complain(self):
         """A sanitizer's report is the program's mistake, and says nothing of the rung."""
@@ -99,7 +83,7 @@ class Program:
         """Unless the test driver has killed it, or has ended it in order."""
         if not self.dead_ns and self.process.poll() not in (None, 0):
             self.must_not_complain()
-            raise Inconclusive(f"process {self.name} ended by itself, with {self.ending()}: see {self.log}")
+            raise Inconclusive(f"process {self.name} ended by itself, with {self.ending()}: see {self.log_path}")
 
     def freeze(self):
         freeze(self.process)
@@ -110,16 +94,9 @@ class Program:
         self.frozen = False
 
     def end(self):
-        """In order where it can: then its history has an end."""
-        if self.process.poll() is None:
-            if self.frozen:
-                self.thaw()
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        if self.process.poll() is None and self.frozen:
+            self.thaw()
+        super().end()
 
     def ending(self):
         code = self.process.returncode
@@ -127,7 +104,7 @@ class Program:
 
     def complaint(self):
         """What a sanitizer said of it, or ""."""
-        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.read_text(errors="replace"))
+        found = re.search(r".*(?:ERROR|WARNING): \w+Sanitizer.*|.*runtime error:.*", self.log.decode(errors="replace"))
         return found[0] if found else ""
 
 

@@ -6,8 +6,9 @@ import pathlib
 import shutil
 
 import lock_watch
-from base_stage import CHANGES_MAX, WAIT_MS, BaseStage, clients_clock
+from base_stage import CHANGES_MAX, WAIT_MS, BaseStage
 from instance import Instance, Program
+from records import clients_clock
 from waiting import Inconclusive, wait_until
 from witness import WitnessedRedis
 
@@ -50,7 +51,7 @@ class ServiceStage(BaseStage):
         operator = Program(self, "operator", [str(self.file), "--redis", self.redis.url, "--lock", "none", *flags])
         status, answer = operator.ask("PUT", path, operator.admin_port, json.dumps(body), {"Content-Type": "application/json"})
         operator.end()
-        operator.log.unlink()
+        operator.log_path.unlink()
         if status != 200:
             raise Inconclusive(f"PUT {path} was refused: {answer}")
         self.redis.wait_told()

@@ -10,9 +10,10 @@ import lock_watch
 import stocks
 import transcript
 import zookeepers
-from base_stage import CHANGES_MAX, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, BaseStage, clients_clock
+from base_stage import CHANGES_MAX, LONG_TTL_MS, RENEWED_TTL_MS, SHORT_TTL_MS, WAIT_MS, BaseStage
 from ports import free_port
 from proxy import Proxy, ReplicationProxy
+from records import clients_clock
 from sentinels import Group
 from shop_instance import ITEM, ShopInstance
 from waiting import Inconclusive, wait_until

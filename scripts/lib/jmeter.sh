@@ -63,11 +63,11 @@ jmeter_is_there() {
     fi
 }
 
-# jmeter_serves WORDS: it runs and is not older than JMETER_LEAST.
+# jmeter_serves WORDS: it runs and is not older than JMETER_LEAST. It stays in the group that a signal ends.
 jmeter_serves() {
     local words version
     mapfile -t words <<<"$1"
-    version=$(timeout 180 "${words[@]}" --version --jmeterlogfile /dev/null 2>/dev/null |
+    version=$(timeout --foreground 180 "${words[@]}" --version --jmeterlogfile /dev/null 2>/dev/null |
         grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)*' | head -n 1) || return 1
     printf '%s\n' "$JMETER_LEAST" "$version" | sort --version-sort --check=quiet
 }
@@ -221,13 +221,28 @@ jmeter_number() {
     whole_number "$1" "$(jmeter_value "$1" "$4" "${@:5}")" "$2" "$3"
 }
 
+# jmeter_fire PLAN RESULTS SCENARIO -Jname=value...: JMeter's exit code; without a JMeter the script ends. It leaves the
+# file RESULTS, and jmeter.log and dashboard/ beside it. Its progress goes to standard error.
+jmeter_fire() {
+    local plan=$1 results=$2 scenario=$3 out words
+    out=$(dirname "$results")
+    words=$(jmeter_command) || exit 2
+    mapfile -t words <<<"$words"
+    mkdir -p "$out" "$LADDER_CACHE/java/.java/.userPrefs" # Java would tell that it made it
+    "${words[@]}" --nongui --testfile "$plan" \
+        --jmeterlogconf "$LADDER_ROOT/jmeter/log4j2.xml" --jmeterlogfile "$out/jmeter.log" \
+        --addprop "$LADDER_ROOT/jmeter/user.properties" --addprop "$scenario" "${@:4}" \
+        --forceDeleteResultFile --logfile "$results" \
+        --reportatendofloadtests --reportoutputfolder "$out/dashboard" >&2
+}
+
 # jmeter_run --scenario FILE --out DIR --host H --port P [--operators HOST:PORT] [--token-file FILE]
 #            [-Jname=value ...]
 # Leaves DIR/sale.jtl, DIR/jmeter.log and DIR/dashboard/; JMeter's progress goes to standard error.
 # Fails with a sentence when JMeter broke or the load was not what was asked for; whether the shop
 # sold rightly is the judge's to say.
 jmeter_run() {
-    local scenario='' out='' host='' port='' operators=127.0.0.1:8889 token_file='' extra=() words
+    local scenario='' out='' host='' port='' operators=127.0.0.1:8889 token_file='' extra=()
     local items code=0
     while (($#)); do
         case $1 in
@@ -253,17 +268,10 @@ jmeter_run() {
     whole_number "--operators' port" "${operators##*:}" 1 65535
     [[ -z $token_file || -r $token_file ]] || fail "--token-file: $token_file cannot be read"
     jmeter_check "$scenario" "${extra[@]}"
-    words=$(jmeter_command) || return 2
-    mapfile -t words <<<"$words"
     items=$(jmeter_items "$(jmeter_value items phone "$scenario" "${extra[@]}")" | paste -s -d ,)
-    mkdir -p "$out" "$LADDER_CACHE/java/.java/.userPrefs" # Java would tell that it made it
-    "${words[@]}" --nongui --testfile "$JMETER_PLAN" \
-        --jmeterlogconf "$LADDER_ROOT/jmeter/log4j2.xml" --jmeterlogfile "$out/jmeter.log" \
-        --addprop "$LADDER_ROOT/jmeter/user.properties" --addprop "$scenario" "${extra[@]}" \
+    jmeter_fire "$JMETER_PLAN" "$out/sale.jtl" "$scenario" "${extra[@]}" \
         "-Jitems=$items" "-Jhost=$host" "-Jport=$port" "-Jadmin_host=${operators%:*}" \
-        "-Jadmin_port=${operators##*:}" "-Jadmin_token_file=${token_file:-/dev/null}" \
-        --forceDeleteResultFile --logfile "$out/sale.jtl" \
-        --reportatendofloadtests --reportoutputfolder "$out/dashboard" >&2 || code=$?
+        "-Jadmin_port=${operators##*:}" "-Jadmin_token_file=${token_file:-/dev/null}" || code=$?
     jmeter_judge_run "$code" "$out" "$scenario" "${extra[@]}"
 }
 

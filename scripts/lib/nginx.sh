@@ -24,14 +24,35 @@ nginx_servers() {
     printf '%s' "${servers% }"
 }
 
+# nginx_service NAME: the sed commands that put the paths of another service than the shop into the template. nginx
+# sends no request again, not even one that reads: it would be accepted twice. It answers /healthz itself.
+nginx_service() {
+    local open doors path
+    case $1 in
+    menu) open='GET /menus/{name}' doors='PUT /menus/{name}' ;;
+    account)
+        open='GET /accounts/{name}, POST /accounts/{name}/add, POST /transfers'
+        doors='PUT /accounts/{name}'
+        ;;
+    tasks) open='GET /lists/{name}, POST /lists/{name}/work' doors='PUT /lists/{name}' ;;
+    *) fail "--service: there is no service \"$1\"; there are menu, account, tasks" ;;
+    esac
+    path=${doors#* }
+    printf '%s\n' "s|'there are: .*'|'there are: GET /healthz, $open'|" \
+        "s|'operators have .*'|'operators have $doors here, and nothing else'|" \
+        "s|\^/inventory/.*\\\$ {|^${path%/*}/[^/]+\$ {|" \
+        's|proxy_next_upstream error timeout|proxy_next_upstream off|' \
+        '0,/location \/ {/s||location = /healthz { return 200 "ok\\n"; }\n\n        location / {|'
+}
+
 # nginx_render --out FILE --listen ADDRESS:PORT --operators ADDRESS:PORT --log FILE
 #              --upstream NAME=HOST:PORT ... --admin NAME=HOST:PORT ... [--profile proof|failover]
-#              [--down NAME ...] [--read-s SECONDS]
+#              [--down NAME ...] [--read-s SECONDS] [--service NAME]
 # --read-s: how long it waits for an answer. After a reload it cuts off what takes NGINX_END_S longer.
 # FILE is the old one or the new one, wherever this is cut short.
 nginx_render() {
     local out='' listen='' operators='' log='' profile=proof down=' ' upstreams=() admins=() limits servers
-    local admin_servers read_s=$NGINX_READ_S
+    local admin_servers read_s=$NGINX_READ_S service='' paths=''
     while (($#)); do
         case $1 in
         --out) out=$(option_value "$@") ;;
@@ -40,6 +61,7 @@ nginx_render() {
         --log) log=$(option_value "$@") ;;
         --profile) profile=$(option_value "$@") ;;
         --read-s) read_s=$(option_value "$@") ;;
+        --service) service=$(option_value "$@") ;;
         --down) down+="$(option_value "$@") " ;;
         --upstream) upstreams+=("$(option_value "$@")") ;;
         --admin) admins+=("$(option_value "$@")") ;;
@@ -53,6 +75,7 @@ nginx_render() {
             "and one --admin"
     fi
     one_of --profile "$profile" proof failover
+    [[ -z $service ]] || paths=$(nginx_service "$service")
     limits='max_fails=0'
     [[ $profile == proof ]] || limits='max_fails=3 fail_timeout=2s'
     servers=$(nginx_servers --upstream "$limits" "$down" "${upstreams[@]}")
@@ -66,7 +89,7 @@ nginx_render() {
         -e "s|\(proxy_read_timeout\) [0-9]*s|\1 ${read_s}s|" \
         -e "s|\(worker_shutdown_timeout\) [0-9]*s|\1 $((read_s + NGINX_END_S))s|" \
         -e 's|@ERROR_LOG@|error.log|' -e "s|@SERVERS@|$servers|" \
-        -e "s|@ADMIN_SERVERS@|$admin_servers|" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out.new"
+        -e "s|@ADMIN_SERVERS@|$admin_servers|" -e "$paths" "$LADDER_ROOT/deploy/nginx/nginx.conf.in" >"$out.new"
     mv "$out.new" "$out"
 }
 

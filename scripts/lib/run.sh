@@ -236,6 +236,7 @@ set_stock() {
     done
 }
 
+# write_env PROGRAM ADMIN_HOST:PORT
 write_env() {
     printf 'commit %s\n' "${LADDER_COMMIT:-$(git -C "$LADDER_ROOT" describe --always --dirty \
         2>/dev/null || printf unknown)}"
@@ -243,7 +244,7 @@ write_env() {
     printf 'system %s\n' "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)"
     printf 'cores %s\n' "$(nproc)"
     printf 'memory %s\n' "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"
-    printf 'inventoryd %s\n' "$(ask GET "http://${RUN_INSTANCES[0]#*=}/version" | tr -d '\n')"
+    printf '%s %s\n' "$1" "$(ask GET "http://$2/version" | tr -d '\n')"
     printf 'redis %s\n' "$(redis_ask info server | sed -n 's/^redis_version:\([^\r]*\).*/\1/p')"
     printf 'java %s\n' "$(java -version 2>&1 | head -n 1)"
     printf 'load %s\n' "$(cut -d ' ' -f 1-3 /proc/loadavg)"
@@ -331,7 +332,7 @@ drive_row() {
     RUN_SETTING=$(ask GET "http://${RUN_INSTANCES[0]#*=}/lock") ||
         fail "instance ${RUN_INSTANCES[0]%%=*} does not tell its lock"
     before=$(redis_before "$keys" "${items[@]}") || fail "Redis on $RUN_REDIS does not tell what it holds"
-    write_env >"$RUN_FOLDER/env.txt"
+    write_env inventoryd "${RUN_INSTANCES[0]#*=}" >"$RUN_FOLDER/env.txt"
     from=$(($(wc -c <"$RUN_NGINX_LOG") + 1))
     start_break "$fault" "$rung" "$keys" "${items[0]}" "$(run_property stock 1000)"
     fire

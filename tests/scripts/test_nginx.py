@@ -344,6 +344,27 @@ def test_nor_when_there_is_no_answer(start, behind, admins, method, path):
     assert sum(server.seen[method, path] for server in admins) == 1
 
 
+@pytest.mark.parametrize("service,path", [("menu", "/menus/lunch"), ("account", "/accounts/acc-01"), ("tasks", "/lists/list")])
+def test_another_service_has_paths_of_its_own(start, behind, admins, service, path):
+    front = start("--service", service)
+    assert front.operate("PUT", path)[2] in (b"admin-a", b"admin-b")
+    for other in (path + "/more", path.rpartition("/")[0] + "/", "/inventory/phone", "/config", "/healthz"):
+        assert front.operate("PUT", other)[0] == 404
+    assert sum(sum(server.seen.values()) for server in admins) == 1
+    assert front.ask("GET", "/healthz")[2] == b"ok\n" and front.ask("GET", path)[2] in (b"a", b"b")
+    told = [json.loads(front.ask("GET", "/problem", port=port)[2])["detail"] for port in (front.port, front.operators_port)]
+    assert all(path.split("/")[1] in one and "inventory" not in one for one in told)
+    assert "PUT" not in told[0] and "PUT" in told[1]
+
+
+def test_a_read_of_another_service_is_never_sent_again(start, behind):
+    """An instance would accept it twice."""
+    front = start("--service", "menu")
+    for method in ("GET", "POST"):
+        assert front.ask(method, "/hang-up")[0] == 502
+        assert sum(server.seen[method, "/hang-up"] for server in behind) == 1
+
+
 def test_an_instance_that_cannot_be_reached_is_passed_over(front, behind, ports):
     behind[0].close()
     answers = [front.ask("POST", "/x") for _ in range(10)]
@@ -434,6 +455,7 @@ def test_nginxs_own_words_about_its_configuration(tmp_path):
      '--profile is "prof": it must be one of: proof failover'),
     (["--upstream", "a=x:1", "--admin", "8001"], '--admin is "8001": it must be NAME=HOST:PORT'),
     (["--upstream", "a=x:1"], "at least one --upstream and one --admin"),
+    (["--upstream", "a=x:1", "--admin", "a=x:2", "--service", "shoe"], 'there is no service "shoe"; there are menu, account, tasks'),
     ([], "nginx_render needs --out, --listen, --operators, --log and at least one --upstream"),
     (["--upstream", "a=x:1", "--admin", "a=x:2", "--log", "/a b"], "paths for nginx must be free of spaces"),
 ])

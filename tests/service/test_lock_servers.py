@@ -102,7 +102,7 @@ def test_the_password_is_for_each_of_them(tmp_path, redis, start):
                      "--lock-servers", urls(servers), "--redis-password-file", file, ready=False)
         wait_until(lambda: shop.logged("started"), "it starts")
         redis("CONFIG", "SET", "requirepass", "se,cret")
-        shop.port, shop.admin_port = shop._port("listening"), shop._port("admin-listening")
+        shop.port, shop.admin_port = shop.port_of("listening"), shop.port_of("admin-listening")
         wait_until(lambda: shop.stock(value=2).status == 200, "the stock's server takes the password")
         assert shop.sell().status == 200
     finally:

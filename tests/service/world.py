@@ -4,7 +4,6 @@ that says what came back, a proxy that loses replies. Everything is private to a
 its process id."""
 import contextlib
 import functools
-import http.client
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import time
 
 import waiting
 from redis_server import Redis
+from started import Started
 
 PATIENCE_S = 30  # how long something may take that must come about; never how long it should take
 wait_until = functools.partial(waiting.wait_until, patience_s=PATIENCE_S)
@@ -77,54 +77,27 @@ def server_sockets(port):
             if int(row[1].split(":")[1], 16) == port and row[3] in (ESTABLISHED, CLOSE_WAIT)]
 
 
-class Inventoryd:
+class Inventoryd(Started):
     """An instance that runs. Its log is in a file; at its end the log must be free of complaints."""
 
     def __init__(self, folder, redis, *flags, name="a", environment=None, ready=True, log_path=None, stderr=None):
         os.makedirs(folder, exist_ok=True)
-        self.name = name
         output = os.path.join(folder, f"{name}-{time.monotonic_ns()}.log")
-        self.log_path = log_path or output  # another one, where a flag says so, or who reads `stderr`
         command = [os.environ["INVENTORYD"], "--listen", "127.0.0.1:0", "--admin-listen",
                    "127.0.0.1:0", "--instance", name]
         if redis is not None:
             command += ["--redis", redis if isinstance(redis, str) else redis.url]
         with open(output, "wb") as log:
-            self.process = subprocess.Popen(command + [str(flag) for flag in flags],
-                                            stderr=log if stderr is None else stderr, stdout=log, env={**os.environ, **(environment or {})})
+            process = subprocess.Popen(command + [str(flag) for flag in flags],
+                                       stderr=log if stderr is None else stderr, stdout=log, env={**os.environ, **(environment or {})})
+        super().__init__(name, process, log_path or output)  # another one, where a flag says so, or who reads `stderr`
         if ready:
-            wait_until(lambda: self.logged("started") or self.process.poll() is not None,
-                       "inventoryd starts")
-            assert self.process.poll() is None, self.log
-            self.port = self._port("listening")
-            self.admin_port = self._port("admin-listening")
-
-    def _port(self, event):
-        found = self.logged(event)
-        return int(found[0]["detail"].rsplit(":", 1)[1]) if found else None
-
-    @property
-    def log(self):
-        try:
-            with open(self.log_path, "rb") as log:
-                return log.read()
-        except FileNotFoundError:
-            return b""
-
-    def logged(self, event):
-        lines = [json.loads(line) for line in self.log.splitlines() if line.startswith(b"{")]
-        return [line for line in lines if line["event"] == event]
+            self.wait_started(PATIENCE_S)
 
     # ---- asking ----
 
     def ask(self, method, path, body=None, headers=None, port=None):
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=PATIENCE_S)
-        try:
-            connection.request(method, path, body, headers or {})
-            answer = connection.getresponse()
-            return Reply(answer.status, answer.getheaders(), answer.read())
-        finally:
-            connection.close()
+        return Reply(*self.exchange(method, path, port or self.port, body, headers, PATIENCE_S))
 
     def admin(self, method, path, body=None, headers=None):
         return self.ask(method, path, body, headers, self.admin_port)
