@@ -83,8 +83,9 @@ static int64_t account_amount_of(const char *query)
         return NOT_KNOWN;
     text += strlen("amount=");
     snprintf(digits, sizeof digits, "%.*s", (int)strspn(text, "-0123456789"), text);
-    return text_int(digits, &amount) && amount >= -UNITS_MAX && amount <= UNITS_MAX ? amount
-                                                                                    : NOT_KNOWN;
+    return text_int(digits, &amount) && amount >= -JSON_EXACT_MAX && amount <= JSON_EXACT_MAX
+               ? amount
+               : NOT_KNOWN;
 }
 
 /* "lock:{acc-01}" */

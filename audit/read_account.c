@@ -66,8 +66,8 @@ bool account_invoked(struct reader *reader, struct record *record, uint32_t item
     errand.does = does;
     const bool moves = errand.does == DOES_TRANSFER;
     if (errand.does != DOES_LOOK &&
-        !json_int(record->json, "amount", JSON_REQUIRED, moves ? 1 : -UNITS_MAX, UNITS_MAX,
-                  &errand.amount, record->error))
+        !json_int(record->json, "amount", JSON_REQUIRED, moves ? 1 : -JSON_EXACT_MAX,
+                  JSON_EXACT_MAX, &errand.amount, record->error))
         return false;
     if (moves && !json_text(record->json, "to", JSON_REQUIRED, &to, record->error))
         return false;
