@@ -391,8 +391,8 @@ static void account_chart(const struct run *run, struct chart *chart)
             list[count++] = &account->deposits[i];
     }
     qsort(list, count, sizeof *list, by_item_answer);
-    chart->name = "money";
-    chart->limit_name = "must be";
+    chart->name = "sum";
+    chart->limit_name = "start";
     chart->limit = account->before + account->added;
     chart->points = memory_new(count + 2 * run->item_count, sizeof *chart->points);
     for (size_t i = 0; i < run->item_count; i++) {

@@ -128,6 +128,15 @@ static int64_t count_up(struct chart *chart, const struct axis *axis, int64_t so
     return all;
 }
 
+/* To the left of the chart, small if it would not fit. */
+static void draw_amount(const struct picture *picture, double y, const char *name, double amount)
+{
+    char text[SVG_LABEL_MAX];
+    snprintf(text, sizeof text, "%s %.0f", name, amount);
+    svg_text(&picture->svg, PLOT_LEFT - 10, y,
+             svg_width(text, 13) > PLOT_LEFT - 10 ? "name small" : "name", "%s", text);
+}
+
 /* A filled step line, as of the units sold; the part above the limit, the stock, is red. */
 static void draw_chart(const struct picture *picture, const struct axis *axis, double top)
 {
@@ -160,13 +169,11 @@ static void draw_chart(const struct picture *picture, const struct axis *axis, d
     free(chart.points);
     double y = bottom - stock * scale;
     svg_line(&picture->svg, PLOT_LEFT, y, PICTURE_RIGHT, y, "stock");
-    svg_text(&picture->svg, PLOT_LEFT - 10, y + 5, "name", "%s %lld", chart.limit_name,
-             (long long)chart.limit);
+    draw_amount(picture, y + 5, chart.limit_name, stock);
     double sold_y = bottom - all * scale;
     if (fabs(sold_y - y) < LABEL_HEIGHT)
         sold_y = all > stock || y + LABEL_HEIGHT > bottom ? y - LABEL_HEIGHT : y + LABEL_HEIGHT;
-    svg_text(&picture->svg, PLOT_LEFT - 10, fmin(sold_y + 5, bottom), "name", "%s %.0f", chart.name,
-             all);
+    draw_amount(picture, fmin(sold_y + 5, bottom), chart.name, all);
 }
 
 double draw_overview(const struct picture *picture, double y)
