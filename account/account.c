@@ -60,7 +60,7 @@ static const struct problem_row problems[] = {
     {PROBLEM_BALANCE_TOO_LARGE, "balance-too-large", 409, "The balance would be too large",
      "a balance is at most 9007199254740991; nothing was changed"},
     {PROBLEM_STALE_TOKEN, "stale-token", 409, "The request has lost its lock",
-     "an account has seen a newer token; nothing was changed"},
+     "an account has seen a newer token, or was laid anew; nothing was changed"},
 };
 
 static const struct failpoint_row points[] = {
@@ -124,8 +124,8 @@ static bool take_account(const redisReply *reply, struct account *account)
            (reply->element[2]->type == REDIS_REPLY_NIL || take_number(reply->element[2], &token));
 }
 
-/* A script has said {which, token}: that account has seen a newer token than the request's. So the
- * request has lost its lock. */
+/* A script has said {which, token}: that account has seen a newer token than the request's, so the
+ * request has lost its lock. "0": it was laid anew. */
 static bool refuse_late(const struct account *accounts, const redisReply *reply)
 {
     const struct account *account = &accounts[reply->element[0]->integer - 1];
@@ -133,13 +133,13 @@ static bool refuse_late(const struct account *accounts, const redisReply *reply)
     GUARD_RECORD(&account->guard, "write_refused", ",\"account\":\"%s\",\"token\":%s,\"newest\":%s",
                  account->guard.item, account->token, reply->element[1]->str);
     answer_problem(account->guard.request, PROBLEM_STALE_TOKEN,
-                   "%s has seen token %s, and this request has %s", account->guard.item,
-                   reply->element[1]->str, account->token);
+                   "%s has token %s now (0: it was laid anew), and this request has %s",
+                   account->guard.item, reply->element[1]->str, account->token);
     return false;
 }
 
-/* With fencing tokens, the reader claims what it reads: no older token writes it after that. False:
- * the request is answered. */
+/* With fencing tokens, the reader claims the account: after that it refuses a write with an older
+ * token. False: the request is answered. */
 static bool read_account(struct store *store, struct account *account)
 {
     const bool claims =
@@ -212,8 +212,8 @@ static bool write_failed(struct serving *serving, enum store_status status)
     if (!from->written || status == STORE_LOST)
         return guard_write_failed(&serving->accounts[0].guard, serving->store, status);
     answer_problem(from->guard.request, PROBLEM_OUTCOME_UNKNOWN,
-                   "half of the transfer is written: %s has its new balance, %s has not: %s",
-                   from->guard.item, to->guard.item, store_error(serving->store));
+                   "half of the transfer is written: %s has its new balance, and %s has not",
+                   from->guard.item, to->guard.item);
     return false;
 }
 
@@ -398,6 +398,16 @@ const struct program program = {
     .common = frame_common,
     .failpoints = frame_failpoints};
 
+static bool fits(char error[PROCESS_ERROR_MAX])
+{
+    const bool fit = strcmp(config.common.lock->name, "reentrant_tls") != 0;
+    if (!fit)
+        snprintf(error, PROCESS_ERROR_MAX,
+                 "a transfer needs two locks at once, and with --lock reentrant_tls a thread has "
+                 "one: take another");
+    return fit;
+}
+
 static bool is_ready(void *store, char why[FRAME_WHY_MAX])
 {
     return frame_store_ready(store, "account:{bank}:readyz", why);
@@ -430,6 +440,7 @@ int main(int argc, char **argv)
                                               .settings = &config.common,
                                               .routes = &routes,
                                               .request_size = sizeof(struct asked),
+                                              .fit = fits,
                                               .begin = print_begin,
                                               .invoke = print_invoke,
                                               .open = frame_open_store,

@@ -92,36 +92,34 @@ static dlock_status open_lock(struct guard *guard, dlock **lock)
     return status;
 }
 
-static void answer_not_granted(struct request *request, dlock_status status)
+void guard_answer(const struct guard *guard, int problem, const char *why)
 {
     char detail[512];
-    snprintf(detail, sizeof detail, "%s", dlock_error());
+    snprintf(detail, sizeof detail, "%s", why);
     text_hide_servers(detail);
+    answer_problem(guard->request, problem, "%s", detail);
+}
+
+static int problem_of(dlock_status status)
+{
     switch (status) {
     case DLOCK_BUSY:
     case DLOCK_TIMED_OUT:
-        answer_problem(request, PROBLEM_LOCK_TIMEOUT, "%s", detail);
-        break;
+        return PROBLEM_LOCK_TIMEOUT;
     case DLOCK_CANCELLED:
-        answer_problem(request, PROBLEM_DRAINING,
-                       "the instance began to shut down while the request waited for the lock");
-        break;
+        return PROBLEM_DRAINING;
     case DLOCK_UNKNOWN:
     case DLOCK_UNREACHABLE:
     case DLOCK_REFUSED:
-        answer_problem(request, PROBLEM_LOCK_UNAVAILABLE, "%s", detail);
-        break;
+        return PROBLEM_LOCK_UNAVAILABLE;
     case DLOCK_LIMIT:
-        answer_problem(request, PROBLEM_QUEUE_FULL, "%s", detail);
-        break;
+        return PROBLEM_QUEUE_FULL;
     case DLOCK_LOST:
-        answer_problem(request, PROBLEM_LOCK_LOST, "%s", detail);
-        break;
+        return PROBLEM_LOCK_LOST;
     case DLOCK_WRONG_TYPE:
-        answer_problem(request, PROBLEM_LOCK_INVALID, "%s", detail);
-        break;
+        return PROBLEM_LOCK_INVALID;
     default:
-        answer_problem(request, PROBLEM_INTERNAL, "%s", detail);
+        return PROBLEM_INTERNAL;
     }
 }
 
@@ -195,7 +193,11 @@ static bool is_entered(const struct guard *guard, dlock_status status)
 {
     struct request *request = guard->request;
     if (guard->hold == NULL)
-        answer_not_granted(request, status);
+        guard_answer(guard, problem_of(status),
+                     status == DLOCK_CANCELLED
+                         ? "the instance began to shut down while the request "
+                           "waited for the lock"
+                         : dlock_error());
     else if (http_is_client_closed(request)) /* it may have sent the request again */
         answer_problem(request, PROBLEM_CLIENT_CLOSED, "it left while it waited for the lock");
     return request->answer.status == 0;
@@ -237,9 +239,8 @@ bool guard_go_on(struct guard *guard)
 
 bool guard_read_failed(struct guard *guard, struct store *store, enum store_status status)
 {
-    answer_problem(guard->request,
-                   status == STORE_INVALID ? PROBLEM_STORE_INVALID : PROBLEM_STORE_UNAVAILABLE,
-                   "%s", store_error(store));
+    guard_answer(guard, status == STORE_INVALID ? PROBLEM_STORE_INVALID : PROBLEM_STORE_UNAVAILABLE,
+                 store_error(store));
     return false;
 }
 
@@ -251,7 +252,7 @@ void guard_end_lost(struct guard *guard, struct store *store)
     const int64_t ends_ns = mono_deadline_ns(2 * guard->frame->options.settings->redis_timeout_ms);
     enum store_status killed;
     while ((killed = store_kill_broken(store, &broken)) == STORE_UNAVAILABLE && mono_ns() < ends_ns)
-        nanosleep(&(struct timespec){.tv_nsec = KILL_PAUSE_MS * NS_PER_MS}, NULL);
+        frame_take_ms(KILL_PAUSE_MS);
     struct guard *first = guard->first != NULL ? guard->first : guard; /* it has not begun */
     first->abandons |= killed != STORE_OK;
 }
@@ -276,19 +277,25 @@ bool guard_write_failed(struct guard *guard, struct store *store, enum store_sta
 {
     if (status != STORE_LOST)
         return guard_read_failed(guard, store, status);
-    answer_problem(guard->request, PROBLEM_OUTCOME_UNKNOWN, "%s", store_error(store));
+    guard_answer(guard, PROBLEM_OUTCOME_UNKNOWN, store_error(store));
     guard_end_lost(guard, store);
     return false;
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-static void guard_abandon(struct guard *guard)
+/* False: this rung cannot leave a lock to expire. It must be released, though the write may come. */
+static bool guard_abandon(struct guard *guard)
 {
-    dlock_abandon(guard->hold);
+    const dlock_status status = dlock_abandon(guard->hold);
+    if (status != DLOCK_OK && status != DLOCK_LOST)
+        return false;
+    guard->hold = NULL;
+    lock_meter_held(mono_ns() - guard->granted_ns);
     log_event(LOG_WARNING, "abandoned",
               "%s: a write may still arrive, so the lock is left to expire", guard->lock);
     RECORD(guard, "release", ",\"hold\":\"%s\",\"status\":\"ABANDONED\"", guard->hold_id);
+    return true;
 }
 
 void guard_leave(struct guard *guard)
@@ -296,11 +303,8 @@ void guard_leave(struct guard *guard)
     if (guard->hold == NULL)
         return;
     RECORD(guard, "exit", ",\"hold\":\"%s\"", guard->hold_id);
-    if (guard->first->abandons) {
-        guard_abandon(guard);
-        guard->hold = NULL;
+    if (guard->first->abandons && guard_abandon(guard))
         return;
-    }
     const dlock_status released = dlock_release(guard->hold, NULL);
     guard->hold = NULL;
     lock_meter_held(mono_ns() - guard->granted_ns);

@@ -50,6 +50,8 @@ bool guard_is_valid(const struct guard *guard);
 bool guard_go_on(struct guard *guard);
 /* What is left of the request's --wait-ms; at least 0. */
 int64_t guard_left_ms(const struct guard *guard);
+/* Answers the request with that problem and sentence, without the addresses of servers. */
+void guard_answer(const struct guard *guard, int problem, const char *why);
 /* Answers a request whose command was not STORE_OK, and returns false. The first is for a command
  * that only reads. After the second one's STORE_LOST the write may be carried out later: so the
  * server is made to end its connection. If that fails, all locks of the request are left to expire.
