@@ -183,7 +183,7 @@ def ensembles():
     return [*others(), *(FencedEngine(fence, rung) for rung in others()), *herding]
 
 
-SERVICES = ("menu", "tasks")  # beside the shop; each has a page of the book, and a folder with its program
+SERVICES = ("menu", "account", "tasks")  # beside the shop; each has a page of the book, and a folder with its program
 
 # Of each: the rung, its name, its page of the book, the way to write (None: the scenario's), the settings.
 POLICIES = (
@@ -197,6 +197,8 @@ POLICIES = (
     ("watchdog", "menu_one_look", "menu", None, {"second_look": "off"}),
     ("watchdog", "menu_unguarded", "menu", None, {"guard_update": "off"}),
     ("fair", "menu_fenced", "menu", None, {"fill": "fenced"}),
+    ("watchdog", "account_two", "account", None, {"write": "two"}),
+    ("watchdog", "account_unordered", "account", None, {"locks": "unordered"}),
     ("watchdog", "tasks_no_lease", "tasks", None, {"lease_ms": 0}),
     ("fair", "tasks_fenced", "tasks", None, {"result": "fenced"}),
 )

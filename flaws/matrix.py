@@ -16,7 +16,7 @@ import time
 
 from waiting import STOP
 
-COLORS = {"OK": "32", **dict.fromkeys(("OVERSOLD", "STALE", "REPEATED", "LOST_TASK"), "31"), "STAMPEDE": "33", "OVERLAP": "33",
+COLORS = {"OK": "32", **dict.fromkeys(("OVERSOLD", "STALE", "UNBALANCED", "REPEATED", "LOST_TASK"), "31"), "STAMPEDE": "33", "OVERLAP": "33",
           "DEADLOCK": "35", "UNDERSOLD": "36", "INCONCLUSIVE": "7"}
 AGAIN_MAX = 5  # cells that are not as expected and are played again
 WIDE = len("INCONCLUSIVE!")  # of a column of the terminal's table
@@ -25,12 +25,13 @@ SHADES = {word: PASTELS[color] for word, color in COLORS.items()}
 MEANINGS = {
     "OK": "nothing was done wrongly, and nobody was kept out for ever",
     "OVERSOLD": "more was sold than there was, or a unit twice",
-    "STALE": "an answer had an older menu than an update that was told done before",
+    "STALE": "an answer had an older menu than that of an update that was answered before",
+    "UNBALANCED": "an update or a part of a transfer is lost, or an account holds something else than was written",
     "REPEATED": "a task was done twice",
     "LOST_TASK": "a task has no result, and nobody can pick it any more",
     "STAMPEDE": "the database was asked although another reader had asked it already",
     "OVERLAP": "two were inside the lock at once; nothing was oversold this time",
-    "DEADLOCK": "the lock is held by nobody who could give it back, or by one who waits for itself",
+    "DEADLOCK": "the lock is held by nobody who could give it back, or its holders wait for themselves or for each other",
     "UNDERSOLD": "a buyer was rejected although enough was left; nothing was sold wrongly",
     "INCONCLUSIVE": "no try could show it; the cell says why",
 }

@@ -7,12 +7,13 @@ a and b are instances of inventoryd with a buyer or two each, or of the other se
 kills or freezes them, and lets them continue. a's lock lives for a short time, so
 that it can expire on purpose; b's lives long, so that nothing else expires by chance."""
 from ladder import SERVICES
-from scenarios import (crashes, ensembles, expiry, fairness, menu, mutual_exclusion, policies, quorum, readers, redis_faults,
-                       reentrancy, tasks, wake_ups)
+from scenarios import (account, crashes, ensembles, expiry, fairness, menu, mutual_exclusion, policies, quorum, readers,
+                       redis_faults, reentrancy, tasks, wake_ups)
 from scenarios.scenario import Scenario
 
 # In the order of the matrix and of docs/flaws.md.
-GROUPS = mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles, policies, menu, tasks
+GROUPS = (mutual_exclusion, crashes, expiry, fairness, reentrancy, readers, redis_faults, quorum, wake_ups, ensembles, policies,
+          menu, account, tasks)
 ALL = {name: found for group in GROUPS for name, found in vars(group).items() if isinstance(found, Scenario)}
 ON_LADDER, OF_ENSEMBLES, OF_POLICIES = (
     {name: flaw for name, flaw in ALL.items() if flaw.of == of} for of in ("ladder", "ensembles", "policies"))

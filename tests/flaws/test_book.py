@@ -64,9 +64,9 @@ def test_what_it_shows_is_what_the_commands_print():
 
 def told_by_transcript(lines):
     """What a picture could tell as well, in the transcript's order: who read, who sold, who asked the database, who picked a task,
-    who was killed, what expired."""
+    who read and wrote an account, who was killed, what expired."""
     for line in lines:
-        who, what = re.findall(r"^ *\d+  (--|\S+)(?: by \w+)? +(?:(?:old|new|lock|stock|cache|database|list) +)?(.*)$|$", line)[0]
+        who, what = re.findall(r"^ *\d+  (--|\S+)(?: by \w+)? +(?:(?:old|new|lock|stock|cache|database|list|bank) +)?(.*)$|$", line)[0]
         if who == "--":
             yield from re.findall(r"^the lock expires|^\w+ is killed", what)
         elif re.match(r"(GET|HMGET|read_segments\.lua) inventory:\{phone\}", what):
@@ -77,12 +77,16 @@ def told_by_transcript(lines):
             yield f"{who} asks the database"
         elif re.match(r"(SET|fill\.lua) menu:\{lunch\} .* (OK|\(integer\) 1)$", what):
             yield f"{who} has filled in"
+        elif found := re.match(r"HMGET account:\{bank\}:(\w+)", what):
+            yield f"{who} reads {found[1]}"
+        elif re.match(r"(write\.lua|HSET) account:", what):
+            yield from [f"{who} has written"] * what.count("account:{bank}:")
         elif found := re.match(r"look\.lua tasks:.* task [1-9]|take\.lua tasks:", what):
             yield f"{who} {'finds' if found[0].startswith('look') else 'has picked'} task"
 
 
 def told_by_picture(svg):
-    told = r"^the lock expires$|^\w+ is killed$|^\w+ (?:reads(?=:)|sells(?= unit)|asks the database|has filled in|finds task|has picked task)"
+    told = r"^the lock expires$|^\w+ is killed$|^\w+ (?:reads(?=:)|reads \w+(?=: )|sells(?= unit)|asks the database|has filled in|has written(?= \d)|finds task|has picked task)"
     for step in re.findall(r">([^<>]*)</text>", svg.partition("Step by step")[2]):
         yield from re.findall(told, step)
 
