@@ -288,7 +288,7 @@ def test_the_second_write_is_refused(redis, accountd, tmp_path):
     point(service, "account.between", "off")
     answer = request.result()
     assert answer.problem == "outcome-unknown" and answer.status == 500
-    assert "half of the transfer is written: a has its new balance, b has not" in answer.json["detail"]
+    assert "half of the transfer is written: a has its new balance, and b has not" in answer.json["detail"]
     assert there(redis, "a") == [(95, 2)]
     assert [line["event"] for line in events(history)][-6:] == ["writing", "exit", "release", "exit", "release", "unknown"]
     assert named(history, "unknown")[0]["reason"] == "outcome-unknown"
@@ -490,6 +490,58 @@ def test_both_locks_expire_if_the_late_write_cannot_be_stopped(redis, proxy, acc
     assert [add(other, 1, name).problem for name in "ab"] == ["lock-timeout"] * 2
     proxy.hold = None
     wait_until(lambda: there(redis) == [(95, 2), (105, 2)], "the late write is carried out under its lock")
+
+
+@pytest.mark.parametrize("locks", ["unordered", "many"])
+@pytest.mark.parametrize("lock", ["set_nx_ex", "local", "watchdog_timer", "setnx"])
+def test_a_lock_that_cannot_be_left_to_expire_is_released(redis, proxy, accountd, tmp_path, lock, locks):
+    """A flawed rung has no such end. The hold must end all the same, and not be looked at when its time is over."""
+    history = tmp_path / "h.jsonl"
+    assert redis("ACL", "SETUSER", "default", "-client|kill") == "OK"
+    service = known(accountd("--lock", lock, "--locks", locks, "--ttl-ms", 300, *SHORT, "--history", history, over=proxy.url))
+    request = at(service, "account.read", transfer)
+    proxy.hold = b"account:{bank}:a"
+    point(service, "account.read", "off")
+    assert request.result().problem == "outcome-unknown"
+    assert "ABANDONED" not in [line["status"] for line in named(history, "release")]
+    proxy.hold = None
+    wait_until(lambda: proxy.held == 0, "it is sent on")
+    wait_until(lambda: redis("EXISTS", "lock:{a}", "lock:{b}") == 0, "no lock is left")
+    assert [add(service, 1, name).status for name in "abab"] == [200] * 4
+    redis("SET", "a while", 1, "PX", 600)  # longer than the time to live
+    wait_until(lambda: redis("EXISTS", "a while") == 0, "the hold would have expired")
+    assert transfer(service).status == 200
+
+
+def test_an_account_that_is_laid_anew_while_a_request_has_read_it(redis, accountd):
+    service = accountd("--lock", "fair")
+    request = at(service, "account.read", transfer)
+    assert lay(service, "b", 7).status == 200
+    point(service, "account.read", "off")
+    assert request.result().problem == "stale-token"
+    assert there(redis) == [(100, 1), (7, 1)]
+
+
+def test_who_may_not_write_deletes_nothing(redis, accountd):
+    service = accountd("--lock", "none")
+    assert redis("ACL", "SETUSER", "default", "-hset") == "OK"
+    assert lay(service, "a", 7).problem == "data-unavailable"
+    assert transfer(service).problem == "data-unavailable"
+    assert there(redis) == [(100, 1), (100, 1)]
+
+
+@pytest.mark.parametrize("token", ["inf", "0x10", " 5", "-1", "1e3", "some"])
+def test_a_token_that_is_no_number(redis, accountd, token):
+    service = accountd("--lock", "fair")
+    redis("HSET", key("a"), "token", token)
+    assert add(service, 1).problem == "data-invalid"
+    assert transfer(service, source="b", to="a").problem == "data-invalid"
+    assert there(redis) == [(100, 1), (100, 1)]
+
+
+def test_a_thread_that_can_have_one_lock(accountd):
+    with pytest.raises(AssertionError, match="two locks at once"):
+        accountd("--lock", "reentrant_tls")
 
 
 def test_a_lost_reply_of_an_operators_put(redis, proxy, accountd):
