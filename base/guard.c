@@ -284,7 +284,7 @@ bool guard_write_failed(struct guard *guard, struct store *store, enum store_sta
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-/* False: this rung cannot leave a lock to expire. It must be released, though the write may come. */
+/* False: this rung cannot leave a lock to expire. It must be released, though a write may come. */
 static bool guard_abandon(struct guard *guard)
 {
     const dlock_status status = dlock_abandon(guard->hold);

@@ -1442,11 +1442,13 @@ OF_MENUD = [
 
 ACCOUNT_C = "account/account.c"
 OF_ACCOUNTD = [
-    ("a lock is released though a late write may come", "base/guard.c", "if (guard->first->abandons)", "if (guard->abandons)",
+    ("a lock is released though a late write may come", "base/guard.c", "if (guard->first->abandons &&", "if (guard->abandons &&",
      "service_account", "test_both_locks_expire_if_the_late_write_cannot_be_stopped"),
     ("who waits for a second lock does not say so", "base/guard.c", "if (other->hold != NULL)\n            GUARD_RECORD(other, \"wants\"",
      "if (other->hold == NULL)\n            GUARD_RECORD(other, \"wants\"", "service_account", "test_two_transfers_that_wait_for_each_other"),
-    ("a second lock is kept", "base/guard.c", "        guard_leave(other);\n        dlock_close(other->own);", "        dlock_close(other->own);",
+    ("a lock that cannot expire is left", "base/guard.c", "    if (status != DLOCK_OK && status != DLOCK_LOST)\n        return false;\n    guard->hold = NULL;",
+      "    guard->hold = NULL;", "service_account", "test_a_lock_that_cannot_be_left_to_expire_is_released"),
+     ("a second lock is kept", "base/guard.c", "        guard_leave(other);\n        dlock_close(other->own);", "        dlock_close(other->own);",
      "service_account", "test_two_transfers_that_take_both_locks_or_none"),
     ("a second write follows one that is unknown", ACCOUNT_C,
      "if (!write_accounts(serving, &accounts[0], 1))\n        return false;", "write_accounts(serving, &accounts[0], 1);",
