@@ -1461,7 +1461,7 @@ OF_ACCOUNTD = [
      "service_account", "test_a_late_write_between_a_read_and_a_write"),
     ("a late reader claims", "account/lua/claim.lua", "newest > tonumber(ARGV[1])", "false", "service_account",
      "test_a_late_reader_claims_nothing"),
-    ("only the first account is looked at", "account/lua/write.lua", "if token > 0 and newest", "if i == 1 and token > 0 and newest",
+    ("only the first account is looked at", "account/lua/write.lua", "if token ~= '0' and newest", "if i == 1 and token ~= '0' and newest",
      "service_account", "test_a_late_transfer_is_refused_by_any_of_its_accounts"),
     ("a balance may be too large", ACCOUNT_C, "else if (after > LIMIT ||", "else if (after > 2 * LIMIT ||", "service_account",
      "test_the_largest_numbers"),
