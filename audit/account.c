@@ -236,12 +236,12 @@ static void account_tell(struct run *run, enum result result)
     if (result != RESULT_OK)
         return;
     findings_add(&run->findings, RESULT_OK,
-                 "%lld request%s; %lld adds and %lld transfers were told done. All accounts "
-                 "together: %lld at the start, %+lld by adds, %lld in the end. Each of %lld "
-                 "versions was written once",
-                 (long long)run->counts.requests, run->counts.requests == 1 ? "" : "s",
-                 (long long)account->adds, (long long)account->transfers,
-                 (long long)account->before, (long long)account->added, (long long)account->after,
+                 "requests: %lld; adds that were told done: %lld, transfers: %lld. All accounts "
+                 "together: %lld at the start, %+lld by adds, %lld in the end. Versions, each of "
+                 "them written once: %lld",
+                 (long long)run->counts.requests, (long long)account->adds,
+                 (long long)account->transfers, (long long)account->before,
+                 (long long)account->added, (long long)account->after,
                  (long long)account->versions);
     if (account->unknown > 0)
         findings_add(&run->findings, RESULT_OK,
@@ -283,7 +283,7 @@ static void account_add_counts(cJSON *json, const struct run *run)
         {"took_effect", account->took_effect},
         {"lost", account->lost},
         {"torn", account->torn},
-        {"circles", account->circles},
+        {"cycles", account->cycles},
         {"before", account->before},
         {"added", account->added},
         {"after", account->after},
@@ -317,7 +317,7 @@ static void account_print_head(void)
     printf(ACCOUNT_ROW, "", "", "", "", "", "", "", "", "took", "", "", "", "", "overlapping",
            "transfers", "", "", "", "");
     printf(ACCOUNT_ROW, "rung", "write", "locks", "requests", "adds", "transfers", "versions",
-           "unknown", "effect", "lost", "torn", "circles", "off", "sections", "p50/p99 ms",
+           "unknown", "effect", "lost", "torn", "cycles", "off", "sections", "p50/p99 ms",
            "expected", "got", "", "");
 }
 
@@ -332,7 +332,7 @@ static void account_print_row(const struct run *run, const struct verdict *verdi
     const struct account *account = run->account;
     const int64_t numbers[] = {run->counts.requests, account->adds,       account->transfers,
                                account->versions,    account->unknown,    account->took_effect,
-                               account->lost,        account->torn,       account->circles,
+                               account->lost,        account->torn,       account->cycles,
                                account_off(account), run->counts.overlaps};
     char texts[sizeof numbers / sizeof *numbers][24];
     char spread[48] = "-";
@@ -415,6 +415,13 @@ static void account_chart(const struct run *run, struct chart *chart)
     free(balances);
 }
 
+static void tell_wait(const struct run *run, const struct wait *wait, int who, const char *actor,
+                      struct story *story)
+{
+    story_step(story, wait->t_ns, who, STAGE_NONE, "%.60s waits for %.80s, too", actor,
+               names_text(&run->locks, wait->lock));
+}
+
 static void account_add_steps(const struct run *run, const struct section *section, int who,
                               const char *actor, struct story *story)
 {
@@ -444,12 +451,15 @@ static void account_add_steps(const struct run *run, const struct section *secti
         if (story->count > before)
             story->steps[before].worst = deposit->lost;
     }
-    if (errand.wait != NONE && account->waits[errand.wait].section == number)
-        story_step(story, account->waits[errand.wait].t_ns, who, STAGE_NONE,
-                   "%s waits for %.80s, too", actor,
-                   names_text(&run->locks, account->waits[errand.wait].lock));
     story_step(story, errand.refused_ns, who, STAGE_NONE, "the accounts refuse the token of %s",
                actor);
+    if (errand.wait == NONE || account->waits[errand.wait].section != number)
+        return;
+    tell_wait(run, &account->waits[errand.wait], who, actor, story);
+    for (size_t i = 0; account->waits[errand.wait].told && i < account->wait_count; i++)
+        if (account->waits[i].told && i != errand.wait)
+            tell_wait(run, &account->waits[i], 0, run_request_id(run, account->waits[i].request),
+                      story);
 }
 
 /* Of a request that needed no lock. */

@@ -65,6 +65,7 @@ struct wait {
     int64_t t_ns;
     int64_t ended_ns;
     bool timed_out;
+    bool told; /* in the sentence about the first cycle */
 };
 
 /* What an account had in the end, and what it must have. */
@@ -96,7 +97,7 @@ struct account {
     int64_t took_effect; /* those of them that did */
     int64_t lost;        /* writes over which another one of the same version came */
     int64_t torn;        /* transfers */
-    int64_t circles;     /* of requests that wait for each other */
+    int64_t cycles;      /* of requests that wait for each other */
     int64_t before, added, after; /* all money: at the start; what adds added; in the end */
     struct spread adds_ms, transfers_ms;
 };
@@ -120,8 +121,8 @@ void account_decide(struct run *run);
 
 /* check_account.c */
 void account_check(struct run *run);
-/* check_circles.c: requests that wait for each other. */
-void account_check_circles(struct run *run);
+/* check_cycles.c: requests that wait for each other. */
+void account_check_cycles(struct run *run);
 
 struct expected account_expected(const struct run *run); /* by the table expected_account.def */
 

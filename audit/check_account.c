@@ -535,6 +535,6 @@ void account_check(struct run *run)
     account_check_tokens(run);
     check_reads(run);
     check_refusals(run);
-    account_check_circles(run);
+    account_check_cycles(run);
     count_requests(run);
 }

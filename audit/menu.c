@@ -252,11 +252,11 @@ static void menu_tell(struct run *run, enum result result)
     if (result != RESULT_OK)
         return;
     findings_add(&run->findings, RESULT_OK,
-                 "%lld request%s, %lld of them updates that were answered; the database was asked "
-                 "%lld times, each time because the cache had nothing, or soon would have; no "
-                 "answer was older than an update that was answered before it was asked for",
-                 (long long)run->counts.requests, run->counts.requests == 1 ? "" : "s",
-                 (long long)menu->updated, (long long)menu->query_count);
+                 "requests: %lld; updates that were answered: %lld; queries of the database: %lld, "
+                 "each because the cache had nothing, or soon would have; no answer was older than "
+                 "an update that was answered before it was asked for",
+                 (long long)run->counts.requests, (long long)menu->updated,
+                 (long long)menu->query_count);
     if (run->counts.overlaps > 0) /* OK all the same: the cache compares their tokens */
         findings_add(&run->findings, RESULT_OK,
                      "sections that began while another was inside: %lld; the cache refused %lld "

@@ -527,7 +527,7 @@ struct run {
     struct collision meeting;             /* an overlap while the most were inside */
     struct collision shown;               /* of the menu: whose question was not needed, and why; of
                                              an account: who lost money, and over whom */
-    const struct section *self_wait;      /* its request waited for its own lock, or in a circle */
+    const struct section *self_wait;      /* its request waited for its own lock, or in a cycle */
     const struct item *stuck;             /* its lock is held for ever */
     const struct section *stuck_grant;    /* that lock's last recorded hold; NULL */
 };

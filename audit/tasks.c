@@ -187,16 +187,14 @@ static int64_t tasks_amount(const struct run *run, enum result result)
 static void tasks_tell(struct run *run, enum result result)
 {
     const struct tasks *tasks = run->tasks;
-    const long long requests = (long long)run->counts.requests;
     const long long open = (long long)tasks->open;
     const long long leased = (long long)tasks->leased;
     if (result == RESULT_OK)
         findings_add(&run->findings, RESULT_OK,
-                     "%lld request%s, %lld tasks, %lld results, none of a task that had one; %zu "
-                     "section%s, %s; picked again after another worker's lease: %lld",
-                     requests, requests == 1 ? "" : "s", (long long)tasks->tasks,
+                     "requests: %lld, tasks: %lld, results: %lld, none of a task that had one; "
+                     "sections: %zu, %s; picked again after another worker's lease: %lld",
+                     (long long)run->counts.requests, (long long)tasks->tasks,
                      (long long)tasks->results, run->by_lock_count,
-                     run->by_lock_count == 1 ? "" : "s",
                      run->counts.overlaps > 0 ? "some while another was inside"
                                               : "no two of one lock at the same time",
                      (long long)tasks->taken_over);

@@ -66,10 +66,15 @@ class Bank(World):
         return section
 
     def leave(self, section, t_exit, t_release=None, status="OK"):
-        t_release = max(t_exit if t_release is None else t_release, section["granted"]["t_ns"] + 1)
-        held = {"hold": section["hold"], "lock": section["lock"]}
-        section["exit"] = self.about(section["request"], t_exit, "exit", **held)
-        section["release"] = self.about(section["request"], t_release, "release", status=status, **held)
+        self.exits(section, t_exit)
+        self.released(section, t_exit if t_release is None else t_release, status)
+
+    def exits(self, section, t_ns):
+        section["exit"] = self.about(section["request"], t_ns, "exit", hold=section["hold"], lock=section["lock"])
+
+    def released(self, section, t_ns, status="OK"):
+        t_ns = max(t_ns, section["granted"]["t_ns"] + 1)
+        section["release"] = self.about(section["request"], t_ns, "release", status=status, hold=section["hold"], lock=section["lock"])
 
     def wants(self, request, t_ns):
         section = request["sections"][request["item"]]
@@ -167,7 +172,7 @@ class Play:
         self.waiting = [waiter for waiter in self.waiting if waiter[0]["instance"] != instance]
         for scope, request in list(self.holder.items()):
             if request["instance"] == instance:
-                self.at(t_ns + self.ttl, self.free, [scope])
+                self.at(t_ns + self.ttl, self.free, request, [scope])
 
     # ---- the locks ----
     def scope(self, request, item):
@@ -210,22 +215,22 @@ class Play:
             self.world.enter(request, granted, now, token if self.world.tokens else 0, item)
         then(now, request)
 
-    def free(self, now, scopes):
+    def free(self, now, request, scopes):
         for scope in scopes:
-            self.holder.pop(scope, None)
+            if self.holder.get(scope) is request:
+                del self.holder[scope]
         self.grant(now)
 
     def release(self, now, request, then, status="OK"):
         sections = [request["sections"][item] for item in reversed(list(request["sections"]))]
-        exits = {id(section): now for section in sections}
 
         def answered(t_ns, _):
             for section in sections:
-                self.world.leave(section, exits[id(section)], t_ns, status)
+                self.world.released(section, t_ns, status)
             then(t_ns)
-        for section in sections:  # a process that dies from here on has left
-            section["exiting"] = now
-        self.command(now, request, lambda t: self.free(t, [self.scope(request, item) for item in request["sections"]]), answered)
+        for section in sections:  # before the release is sent, so it is there even if the process dies meanwhile
+            self.world.exits(section, now)
+        self.command(now, request, lambda t: self.free(t, request, [self.scope(request, item) for item in request["sections"]]), answered)
 
     # ---- requests ----
     def look(self, now, item, instance):

@@ -211,7 +211,7 @@ def has_one(world, instance, t_ns, item, to):
 TIMED_OUT = (503, "lock-timeout", "refused")
 
 
-def timed_out_without_a_circle(seed):
+def timed_out_without_a_cycle(seed):
     """It waits for a lock whose holder waits for nobody."""
     world, now = begun(seed, locks="unordered")
     slow = reads(world, "b", now, 1, "y")
@@ -220,7 +220,7 @@ def timed_out_without_a_circle(seed):
     return world.end()
 
 
-def a_line_and_no_circle(seed):
+def a_line_and_no_cycle(seed):
     """x waits for y, and y for z; z's holder is slow. Both time out."""
     world, now = begun(seed, locks="unordered", items={"x": 100, "y": 100, "z": 100}, versions={"x": 1, "y": 1, "z": 1})
     slow = reads(world, "b", now, 1, "z")
@@ -231,7 +231,7 @@ def a_line_and_no_circle(seed):
     return world.end()
 
 
-def a_circle_that_resolved(seed):
+def a_cycle_that_resolved(seed):
     """The lock of one expires, so the other one gets it, and all is well: the first one's write is refused, or it asks no more."""
     world, now = begun(seed, locks="unordered")
     one, two = has_one(world, "a", now, "x", "y"), has_one(world, "b", now + 10, "y", "x")
@@ -243,7 +243,7 @@ def a_circle_that_resolved(seed):
     return world.end()
 
 
-def a_circle_that_got_its_lock(seed):
+def a_cycle_that_got_its_lock(seed):
     """The lock of one expired under it: the other one gets it before anybody times out."""
     world, now = begun(seed, locks="unordered", write="script")
     one, two = has_one(world, "a", now, "x", "y"), has_one(world, "b", now + 10, "y", "x")
@@ -256,7 +256,7 @@ def a_circle_that_got_its_lock(seed):
     return world.end()
 
 
-def a_circle_of_which_one_died(seed):
+def a_cycle_of_which_one_died(seed):
     """Its process is killed; the other one gets the lock when it has expired."""
     world, now = begun(seed, locks="unordered")
     dead, two = has_one(world, "b", now, "x", "y"), has_one(world, "a", now + 10, "y", "x")
@@ -294,8 +294,8 @@ def an_operator_looks(seed):
 NEAR_MISSES = [account.clean, unknown_that_took_effect, unknown_that_did_not, unknown_that_took_effect_as_the_last,
                unknown_and_the_first_choice_is_wrong, unknown_for_nothing, unknown_of_two_accounts_by_different_ones, killed_in_a_script, killed_before_its_second_line,
                killed_between_its_reads, killed_before_its_first_write, killed_before_its_answer, refused_by_the_fence,
-               written_at_the_stamp_of_a_newer_one, wrote_nothing_for_an_error, timed_out_without_a_circle, a_line_and_no_circle,
-               a_circle_that_resolved, a_circle_that_got_its_lock, a_circle_of_which_one_died, one_after_the_other,
+               written_at_the_stamp_of_a_newer_one, wrote_nothing_for_an_error, timed_out_without_a_cycle, a_line_and_no_cycle,
+               a_cycle_that_resolved, a_cycle_that_got_its_lock, a_cycle_of_which_one_died, one_after_the_other,
                an_operator_looks]
 
 
@@ -305,7 +305,7 @@ def test_never_accused(make):
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == "ok", (seed, folder, verdict["reasons"])
             assert verdict["agrees"], (seed, verdict["expected"])
-            assert verdict["lost"] == verdict["torn"] == verdict["circles"] == verdict["off"] == 0, (seed, verdict)
+            assert verdict["lost"] == verdict["torn"] == verdict["cycles"] == verdict["off"] == 0, (seed, verdict)
             assert verdict["before"] + verdict["added"] == verdict["after"], (seed, verdict)
 
 
@@ -328,7 +328,7 @@ def test_counts_and_measures():
         verdict, folder = verdicts[1]
         row = audit("--row", folder).stdout.split()
     wanted = {"service": "account", "write": "two", "locks": "many", "work_ms": 1, "requests": 8, "adds": 3, "transfers": 1,
-              "looks": 1, "versions": 6, "unknown": 1, "took_effect": 1, "lost": 0, "torn": 0, "circles": 0, "before": 100,
+              "looks": 1, "versions": 6, "unknown": 1, "took_effect": 1, "lost": 0, "torn": 0, "cycles": 0, "before": 100,
               "added": 104, "after": 204, "off": 0, "result": "ok"}
     assert {name: verdict[name] for name in wanted} == wanted, verdict
     assert "sold" not in verdict and "queries" not in verdict

@@ -82,7 +82,7 @@ def wait_of(world, request):
     return since, min(ends, default=last), end["reason"] if end else "killed"
 
 
-def circles(world):
+def cycles(world):
     """Each set of requests that wait for each other, if the first to end timed out."""
     def place(request, item):  # a local lock is another one in each instance
         return item, request["instance"] if world.run["rung"] == "local" else None
@@ -128,8 +128,8 @@ def look(world):
     fenced = world.run["write"] == "script" and any(s["granted"]["token"] for s in world.sections)
     overlaps = count_overlaps(world)
     harm = (overlaps and not fenced) or has_old_write(world) or falls_back(world, fenced)
-    result = ("unbalanced" if not found else "overlap" if harm else "deadlock" if circles(world) else "ok")
-    numbers = {"overlaps": overlaps, "circles": circles(world)}
+    result = ("unbalanced" if not found else "overlap" if harm else "deadlock" if cycles(world) else "ok")
+    numbers = {"overlaps": overlaps, "cycles": cycles(world)}
     if not unknown:
         sure = [d for d in deposits_of(world) if d["sure"]]
         slots = {(d["item"], d["line"]["version"]) for d in sure}

@@ -331,14 +331,14 @@ def inside_a_nanosecond_too_long(world, rand):
 
 
 # ---- DEADLOCK -----------------------------------------------------------------------------------------
-@made("deadlock", "circles of requests that waited for each other until one timed out: 1; first, of 2, .*held lock:{.} and waited for")
+@made("deadlock", "cycles of requests that waited for each other until one timed out: 1; first, of 2, .*held lock:{.} and waited for")
 def crossed(world, now, *, locks="unordered"):
     one, two = has_one(world, "a", now, "x", "y"), has_one(world, "b", now + 10, "y", "x")
     leaves(world, one, now + 20 * MS, TIMED_OUT)
     leaves(world, two, now + 21 * MS, TIMED_OUT)
 
 
-@made("deadlock", "circles of requests that waited for each other until one timed out: 1; first, of 2")
+@made("deadlock", "cycles of requests that waited for each other until one timed out: 1; first, of 2")
 def crossed_and_the_other_went_on(world, now, *, locks="unordered"):
     one, two = has_one(world, "a", now, "x", "y"), has_one(world, "b", now + 10, "y", "x")
     leaves(world, one, now + 20 * MS, TIMED_OUT)
@@ -348,18 +348,18 @@ def crossed_and_the_other_went_on(world, now, *, locks="unordered"):
     leaves(world, writes(world, two, now + 20 * MS + 10), now + 20 * MS + 20)
 
 
-@made("deadlock", "circles of requests that waited for each other until one timed out: 1; first, of 2")
+@made("deadlock", "cycles of requests that waited for each other until one timed out: 1; first, of 2")
 def crossed_at_one_stamp(world, now, *, locks="unordered"):
     one, two = has_one(world, "a", now, "x", "y"), has_one(world, "b", now, "y", "x")
     leaves(world, one, now + 20 * MS, TIMED_OUT)
     leaves(world, two, now + 20 * MS, TIMED_OUT)
 
 
-@made("deadlock", "circles of requests that waited for each other until one timed out: 1; first, of 4")
-def four_in_a_circle(world, now, *, locks="unordered", items={"w": 9, "x": 9, "y": 9, "z": 9},  # noqa: B006
+@made("deadlock", "cycles of requests that waited for each other until one timed out: 1; first, of 4")
+def four_in_a_cycle(world, now, *, locks="unordered", items={"w": 9, "x": 9, "y": 9, "z": 9},  # noqa: B006
                      versions={"w": 1, "x": 1, "y": 1, "z": 1}):  # noqa: B006
-    circle = [has_one(world, "ab"[i % 2], now + 10 * i, item, to) for i, (item, to) in enumerate(["wx", "yz", "zw", "xy"])]
-    for i, request in enumerate(circle):
+    cycle = [has_one(world, "ab"[i % 2], now + 10 * i, item, to) for i, (item, to) in enumerate(["wx", "yz", "zw", "xy"])]
+    for i, request in enumerate(cycle):
         leaves(world, request, now + (20 + i) * MS, TIMED_OUT)
 
 

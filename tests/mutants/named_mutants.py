@@ -1473,7 +1473,7 @@ OF_ACCOUNTD = [
 ]
 
 # The judge's rules of an account.
-FATES, ACCOUNT, CIRCLES, ACCOUNT_RULES, READ_ACCOUNT = ("audit/fates.c", "audit/check_account.c", "audit/check_circles.c",
+FATES, ACCOUNT, CYCLES, ACCOUNT_RULES, READ_ACCOUNT = ("audit/fates.c", "audit/check_account.c", "audit/check_cycles.c",
                                                         "audit/account.c", "audit/read_account.c")
 A_FOUND, A_TWINS, A_NEAR = (("audit.account_planted", "test_found"), ("audit.account_planted", "test_its_twin_is_not_accused"),
                             ("audit.account", "test_never_accused"))
@@ -1506,11 +1506,11 @@ OF_THE_ACCOUNT = [
      "if (forced != NULL && group->count == 1)\n        choose(fates, group, forced);", *LOST_REPLIES),
     ("only the first choice is tried", FATES, "if (level->next == level->group->count) {", "if (level->next > 0) {", *LOST_REPLIES),
     ("a choice that tears a transfer is taken", FATES, "return forced_count <= 1 && count > 0;", "return true;", *A_NEAR),
-    ("a circle counts that ended by itself", CIRCLES, "!first_to_end(circle)->timed_out)", "run == NULL)", *A_NEAR),
-    ("a wait that is over belongs to a circle", CIRCLES, "t_ns < wait->ended_ns", "t_ns <= wait->ended_ns", *A_NEAR),
-    ("a circle of one stamp counts twice", CIRCLES, " && circle->waits[i] > circle->waits[0])", " && circle == NULL)", *A_FOUND),
-    ("only circles of two are found", CIRCLES, "enum { CIRCLE_MAX = 256,", "enum { CIRCLE_MAX = 2,", *A_FOUND),
-    ("a local lock is one in all instances", CIRCLES, 'strcmp(run->spec.rung, "local") == 0 ? instance : 0;',
+    ("a cycle counts that ended by itself", CYCLES, "!first_to_end(cycle)->timed_out)", "run == NULL)", *A_NEAR),
+    ("a wait that is over belongs to a cycle", CYCLES, "t_ns < wait->ended_ns", "t_ns <= wait->ended_ns", *A_NEAR),
+    ("a cycle of one stamp counts twice", CYCLES, " && cycle->waits[i] > cycle->waits[0])", " && cycle == NULL)", *A_FOUND),
+    ("only cycles of two are found", CYCLES, "enum { CYCLE_MAX = 256,", "enum { CYCLE_MAX = 2,", *A_FOUND),
+    ("a local lock is one in all instances", CYCLES, 'strcmp(run->spec.rung, "local") == 0 ? instance : 0;',
      'strcmp(run->spec.rung, "local") == 0 && run == NULL ? instance : 0;', *A_LEFT),
     ("who waits for its second lock waits for its first one", ACCOUNT_RULES, "if (errand.wait != NONE)\n        items[0]",
      "if (errand.wait != NONE && run == NULL)\n        items[0]", *A_FOUND),

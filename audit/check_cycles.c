@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Deadlock of requests that need two locks: each holds one, and waits for one that the next one of
- * the circle holds. A circle is closed by the last of its waits. It is a deadlock if the first of
- * these waits to end timed out. If a lock was acquired first, or the process was killed, the circle
+ * the cycle holds. A cycle is closed by the last of its waits. It is a deadlock if the first of
+ * these waits to end timed out. If a lock was acquired first, or the process was killed, the cycle
  * ended by itself: the lock had expired.
  */
 #include "account.h"
@@ -12,12 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest circle that is found. */
-enum { CIRCLE_MAX = 256, CIRCLE_TOLD = 4 };
+/* The longest cycle that is found. */
+enum { CYCLE_MAX = 256, CYCLE_TOLD = 4 };
 
 /* Its members: each waits for the lock that the next one holds; the last, for the first one's. */
-struct circle {
-    const struct wait *waits[CIRCLE_MAX];
+struct cycle {
+    const struct wait *waits[CYCLE_MAX];
     size_t count;
 };
 
@@ -29,7 +29,7 @@ struct grant {
     const struct section *section;
 };
 
-static int circles_by_grant(const void *a, const void *b)
+static int cycles_by_grant(const void *a, const void *b)
 {
     const struct grant *one = a;
     const struct grant *two = b;
@@ -51,7 +51,7 @@ struct grants {
     size_t count;
 };
 
-static struct grants circles_sort(const struct run *run)
+static struct grants cycles_sort(const struct run *run)
 {
     struct grants grants = {.list = memory_new(run->section_count, sizeof *grants.list)};
     for (size_t i = 0; i < run->section_count; i++) {
@@ -61,7 +61,7 @@ static struct grants circles_sort(const struct run *run)
                 (struct grant){section->lock, place_of(run, section->instance),
                                section->at_ns[STAGE_GRANTED], section};
     }
-    qsort(grants.list, grants.count, sizeof *grants.list, circles_by_grant);
+    qsort(grants.list, grants.count, sizeof *grants.list, cycles_by_grant);
     return grants;
 }
 
@@ -75,7 +75,7 @@ static const struct section *last_grant(const struct run *run, const struct gran
     size_t to = grants->count;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (circles_by_grant(&grants->list[middle], &wanted) <= 0)
+        if (cycles_by_grant(&grants->list[middle], &wanted) <= 0)
             from = middle + 1;
         else
             to = middle;
@@ -101,13 +101,13 @@ static const struct wait *wait_of(const struct run *run, const struct section *s
 
 /* Follows from the wait that comes last to the request that it waits for, and so on. False: that
  * does not lead back. */
-static bool close_circle(const struct run *run, const struct grants *grants,
-                         const struct wait *last, struct circle *circle)
+static bool close_cycle(const struct run *run, const struct grants *grants, const struct wait *last,
+                        struct cycle *cycle)
 {
     const struct wait *wait = last;
-    circle->count = 0;
-    while (wait != NULL && circle->count < CIRCLE_MAX) {
-        circle->waits[circle->count++] = wait;
+    cycle->count = 0;
+    while (wait != NULL && cycle->count < CYCLE_MAX) {
+        cycle->waits[cycle->count++] = wait;
         const struct section *holder = last_grant(run, grants, wait, last->t_ns);
         wait = holder == NULL ? NULL : wait_of(run, holder, last->t_ns);
         if (wait == last)
@@ -116,21 +116,21 @@ static bool close_circle(const struct run *run, const struct grants *grants,
     return false;
 }
 
-/* Of waits that began at once, the one that was read last closes the circle. */
-static bool is_last(const struct circle *circle)
+/* Of waits that began at once, the one that was read last closes the cycle. */
+static bool is_last(const struct cycle *cycle)
 {
-    for (size_t i = 1; i < circle->count; i++) {
-        if (circle->waits[i]->t_ns == circle->waits[0]->t_ns && circle->waits[i] > circle->waits[0])
+    for (size_t i = 1; i < cycle->count; i++) {
+        if (cycle->waits[i]->t_ns == cycle->waits[0]->t_ns && cycle->waits[i] > cycle->waits[0])
             return false;
     }
     return true;
 }
 
-static const struct wait *first_to_end(const struct circle *circle)
+static const struct wait *first_to_end(const struct cycle *cycle)
 {
-    const struct wait *first = circle->waits[0];
-    for (size_t i = 1; i < circle->count; i++) {
-        const struct wait *wait = circle->waits[i];
+    const struct wait *first = cycle->waits[0];
+    for (size_t i = 1; i < cycle->count; i++) {
+        const struct wait *wait = cycle->waits[i];
         if (wait->ended_ns < first->ended_ns ||
             (wait->ended_ns == first->ended_ns && wait->timed_out))
             first = wait;
@@ -138,13 +138,13 @@ static const struct wait *first_to_end(const struct circle *circle)
     return first;
 }
 
-static void tell_circle(struct run *run, const struct circle *circle)
+static void tell_cycle(struct run *run, const struct cycle *cycle)
 {
-    const struct wait *ended = first_to_end(circle);
+    const struct wait *ended = first_to_end(cycle);
     char text[400] = "";
     size_t used = 0;
-    for (size_t i = 0; i < circle->count && i < CIRCLE_TOLD && used < sizeof text; i++) {
-        const struct wait *wait = circle->waits[i];
+    for (size_t i = 0; i < cycle->count && i < CYCLE_TOLD && used < sizeof text; i++) {
+        const struct wait *wait = cycle->waits[i];
         used += (size_t)snprintf(text + used, sizeof text - used,
                                  "%srequest %.40s on %.20s held %.30s and waited for %.30s",
                                  i > 0 ? ", " : "", run_request_id(run, wait->request),
@@ -153,29 +153,31 @@ static void tell_circle(struct run *run, const struct circle *circle)
                                  names_text(&run->locks, wait->lock));
     }
     findings_add(&run->findings, RESULT_DEADLOCK,
-                 "circles of requests that waited for each other until one timed out: %lld; first, "
+                 "cycles of requests that waited for each other until one timed out: %lld; first, "
                  "of %zu, closed at %.3f ms, and ended by a time-out at %.3f ms: %s",
-                 (long long)run->account->circles, circle->count,
-                 run_ms(run, circle->waits[0]->t_ns), run_ms(run, ended->ended_ns), text);
-    run->self_wait = &run->sections[circle->waits[0]->section];
+                 (long long)run->account->cycles, cycle->count, run_ms(run, cycle->waits[0]->t_ns),
+                 run_ms(run, ended->ended_ns), text);
+    run->self_wait = &run->sections[cycle->waits[0]->section];
+    for (size_t i = 0; i < cycle->count && i < CYCLE_TOLD; i++)
+        run->account->waits[cycle->waits[i] - run->account->waits].told = true;
 }
 
-void account_check_circles(struct run *run)
+void account_check_cycles(struct run *run)
 {
     struct account *account = run->account;
-    struct grants grants = circles_sort(run);
-    struct circle *circle = memory_new(2, sizeof *circle);
+    struct grants grants = cycles_sort(run);
+    struct cycle *cycle = memory_new(2, sizeof *cycle);
     for (size_t i = 0; i < account->wait_count; i++) {
         const struct wait *wait = &account->waits[i];
         if (!run_is_request_timed(run, &run->requests[wait->request]) ||
-            wait->ended_ns <= wait->t_ns || !close_circle(run, &grants, wait, circle) ||
-            !is_last(circle) || !first_to_end(circle)->timed_out)
+            wait->ended_ns <= wait->t_ns || !close_cycle(run, &grants, wait, cycle) ||
+            !is_last(cycle) || !first_to_end(cycle)->timed_out)
             continue;
-        if (account->circles++ == 0 || wait->t_ns < circle[1].waits[0]->t_ns)
-            circle[1] = circle[0];
+        if (account->cycles++ == 0 || wait->t_ns < cycle[1].waits[0]->t_ns)
+            cycle[1] = cycle[0];
     }
-    if (account->circles > 0)
-        tell_circle(run, &circle[1]);
-    free(circle);
+    if (account->cycles > 0)
+        tell_cycle(run, &cycle[1]);
+    free(cycle);
     free(grants.list);
 }
