@@ -4,10 +4,11 @@
  */
 #include "database.h"
 
+#include "../lock/clock.h"
+
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define BUSY_MS 5000 /* how long a statement waits for another instance's, at most */
 
@@ -25,24 +26,23 @@ static const char write_menu[] =
     "INSERT INTO menu VALUES (?1, 1, ?2) ON CONFLICT (name)"
     " DO UPDATE SET version = version + 1, dishes = excluded.dishes RETURNING version";
 
-/* Two instances may make the file at once. SQLite does not wait for the other one then. */
+/* Two instances may make the file at once. SQLite does not always wait for the other one then.
+ * Here it never does, so one deadline counts. */
 static bool set_up(sqlite3 *sqlite)
 {
-    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-    int said = SQLITE_BUSY;
-    for (int tries = BUSY_MS / 10; said == SQLITE_BUSY && tries > 0; tries--) {
-        said = sqlite3_exec(sqlite, schema, NULL, NULL, NULL);
-        if (said == SQLITE_BUSY)
-            nanosleep(&pause, NULL);
-    }
-    return said == SQLITE_OK;
+    const struct timespec pause = {.tv_nsec = 10 * NS_PER_MS};
+    const int64_t ends_ns = mono_deadline_ns(BUSY_MS);
+    int said;
+    sqlite3_busy_timeout(sqlite, 0);
+    while ((said = sqlite3_exec(sqlite, schema, NULL, NULL, NULL)) == SQLITE_BUSY &&
+           mono_ns() < ends_ns)
+        nanosleep(&pause, NULL);
+    return said == SQLITE_OK && sqlite3_busy_timeout(sqlite, BUSY_MS) == SQLITE_OK;
 }
 
 static bool prepare(struct database *database, const char *file)
 {
-    return sqlite3_open(file, &database->sqlite) == SQLITE_OK &&
-           sqlite3_busy_timeout(database->sqlite, BUSY_MS) == SQLITE_OK &&
-           set_up(database->sqlite) &&
+    return sqlite3_open(file, &database->sqlite) == SQLITE_OK && set_up(database->sqlite) &&
            sqlite3_prepare_v2(database->sqlite, read_menu, -1, &database->read, NULL) ==
                SQLITE_OK &&
            sqlite3_prepare_v2(database->sqlite, write_menu, -1, &database->write, NULL) ==

@@ -135,7 +135,7 @@ static bool look(struct serving *serving, bool *hit)
 {
     char claim[24];
     const redisReply *reply;
-    /* Without a second look each menu is filled, so each is claimed. */
+    /* INT64_MAX: claim whatever time the menu has left, since it will be filled. */
     const int64_t claims_ms = config.second_look ? config.refresh_ms : INT64_MAX;
     const enum store_status status =
         store_run(serving->store, &lua_look,
@@ -189,8 +189,8 @@ static void fill(struct serving *serving)
     } else {
         log_event(LOG_WARNING, "cache", "%s is not filled: %s", serving->key,
                   store_error(serving->store));
-        if (status == STORE_LOST &&
-            config.fill == FILL_PLAIN) /* the other kind does no harm late */
+        /* A late fenced fill finds that its claim is void. */
+        if (status == STORE_LOST && config.fill == FILL_PLAIN)
             guard_end_lost(&serving->guard, serving->store);
     }
 }
@@ -306,10 +306,13 @@ static bool delete_cached(struct serving *serving, int64_t *sent_ns)
     if (guard_repeat(&serving->guard, serving->store, 3,
                      (const char *const[]){"DEL", serving->key, serving->claim_key}))
         return true;
+    char error[STORE_ERROR_MAX];
+    snprintf(error, sizeof error, "%s", store_error(serving->store));
+    text_hide_servers(error);
     answer_problem(serving->request, PROBLEM_OUTCOME_UNKNOWN,
                    "the database has version %" PRId64
                    "; the old menu may stay in the cache for %" PRId64 " ms: %s",
-                   serving->menu.version, config.cache_ms, store_error(serving->store));
+                   serving->menu.version, config.cache_ms, error);
     return false;
 }
 

@@ -10,6 +10,7 @@
 #include "json.h"
 #include "program.h"
 #include "tasks_scripts.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -124,8 +125,11 @@ static void answer_failed(struct step *step, const struct call *call, enum store
         if (call->refused != NULL)
             GUARD_RECORD(&step->guard, call->refused, ",\"task\":%s,\"token\":%s,\"newest\":%s",
                          step->task, step->token, newest);
-        answer_problem(step->request, call->problem, "token %s is older than %s", step->token,
-                       newest);
+        if (strcmp(newest, step->token) == 0)
+            answer_problem(step->request, call->problem, "task %s has a result by now", step->task);
+        else
+            answer_problem(step->request, call->problem, "token %s is not the newest, which is %s",
+                           step->token, newest);
     } else if (call->writes) {
         guard_write_failed(&step->guard, step->store, status);
     } else {
@@ -183,10 +187,8 @@ static bool find_task(struct step *step)
 static bool pick(struct step *step)
 {
     const int64_t lease_ms = config.lease ? config.lease_ms : 0;
-    char lease[24];
-    snprintf(lease, sizeof lease, "%" PRId64, lease_ms);
     const int64_t sent_ns = mono_ns();
-    if (!CALL(step, take, step->task, step->laid, step->token, lease,
+    if (!CALL(step, take, step->task, step->laid, step->token, TEXT_OF(lease_ms),
               settings_word(&config, "result")))
         return false;
     step->picked = step->reply->integer >= 0;
@@ -215,6 +217,18 @@ static bool write_result(struct step *step)
     return true;
 }
 
+/* False: the request is answered. */
+static bool may_look_again(struct step *step)
+{
+    if (atomic_load(&step->guard.frame->draining))
+        answer_problem(step->request, PROBLEM_DRAINING,
+                       "the instance began to shut down while the request looked for a task");
+    else if (guard_left_ms(&step->guard) == 0)
+        answer_problem(step->request, PROBLEM_DEADLINE,
+                       "it looked for a task for longer than --wait-ms");
+    return step->request->answer.status == 0;
+}
+
 static void take_step(struct step *step)
 {
     if (!guard_enter(&step->guard))
@@ -223,7 +237,7 @@ static void take_step(struct step *step)
         if (!find_task(step))
             return;
         frame_point(step->guard.frame, "tasks", "looked");
-        if (!pick(step))
+        if (!pick(step) || (!step->picked && !may_look_again(step)))
             return;
     }
     guard_leave(&step->guard);
@@ -262,15 +276,13 @@ static void show_list(struct step *step)
  * lost. */
 static bool work_lay(struct service *of, void *state, struct request *request)
 {
-    char tasks[24];
-    int64_t count;
+    int64_t tasks;
     struct step step = {
         .guard = {.frame = &of->frame, .request = request}, .store = state, .request = request};
-    if (!json_take_number(request, "tasks", 1, TASKS_MAX, &count))
+    if (!json_take_number(request, "tasks", 1, TASKS_MAX, &tasks))
         return true;
-    snprintf(tasks, sizeof tasks, "%" PRId64, count);
-    if (CALL(&step, lay, tasks))
-        answer_json(request, 200, "{\"list\":\"%s\",\"tasks\":%s,\"instance\":\"%s\"}",
+    if (CALL(&step, lay, TEXT_OF(tasks)))
+        answer_json(request, 200, "{\"list\":\"%s\",\"tasks\":%" PRId64 ",\"instance\":\"%s\"}",
                     request->part, tasks, config.common.instance);
     store_rest(step.store);
     return true;

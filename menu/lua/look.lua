@@ -5,8 +5,13 @@
 -- looks late finds the claim of a newer token, and leaves it.
 local menu, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
 local refresh = tonumber(ARGV[3])
-local claim = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
-if ARGV[1] ~= '' and (not menu or left < refresh) and claim <= tonumber(ARGV[1]) then
+local claims = ARGV[1] ~= '' and (not menu or left < refresh)
+local claim = claims and redis.call('GET', KEYS[2]) or '0'
+if claim ~= '0' and (#claim > 16 or not claim:find('^[1-9]%d*$')) then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[2] .. ' has a claim that is no token: delete it')
+end
+claim = tonumber(claim)
+if claims and claim <= tonumber(ARGV[1]) then
     redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 end
 return menu and {menu, left}

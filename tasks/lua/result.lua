@@ -7,10 +7,17 @@ if redis.call('HGET', KEYS[4], 'laid') ~= ARGV[2] then
 end
 if ARGV[5] == 'fenced' then
     local latest = redis.call('HGET', KEYS[2], ARGV[1])
+    local refused = refuse_token(KEYS[2], latest)
+    if refused then
+        return refused
+    end
     if latest ~= ARGV[3] or redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then
         return redis.error_reply('STALE ' .. (latest or '0'))
     end
 end
+-- Redis undoes nothing of a script that it refuses half-way. So each command whose right may be missing is sent first in a
+-- form that changes nothing.
+redis.call('ZREM', KEYS[1], 'none')
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[4])
 redis.call('ZREM', KEYS[1], ARGV[1])
 return 1

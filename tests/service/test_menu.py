@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import pathlib
 import re
 import resource
 import signal
@@ -11,10 +12,12 @@ import subprocess
 
 import pytest
 
+import lua_scripts
 from test_resolve import LatePost, refuse_kills
 from world import wait_until
 
 MENUD = os.environ["MENUD"]
+LUA = pathlib.Path(__file__).resolve().parents[2] / "menu" / "lua"
 JSON = {"Content-Type": "application/json"}
 READERS = 6
 PR_CAPBSET_DROP, CAP_SYS_RESOURCE = 24, 24
@@ -257,11 +260,66 @@ def test_a_late_look_does_not_take_the_menu_from_a_newer_token(redis, menud):
     assert read(service).json["from"] == "database"
     assert redis("GET", "menu:{lunch}:claim") == newest and not redis("EXISTS", "menu:{lunch}")
     assert service.metric("menu_fills_refused_total") == 1
-    for weaker in ("1", "no token"):
-        redis("SET", "menu:{lunch}:claim", weaker)
-        assert read(service).json["from"] == "database"
-        assert redis("EXISTS", "menu:{lunch}")
-        redis("DEL", "menu:{lunch}")
+    redis("SET", "menu:{lunch}:claim", "1")
+    assert read(service).json["from"] == "database" and redis("EXISTS", "menu:{lunch}")
+
+
+@pytest.mark.parametrize("point_of", ["start", "menu.before_fill"])
+@pytest.mark.parametrize("claim", ["inf", "0x10", "", " ", "7 ", "07", "-7", "7.0", "1e3", "no token", '7"', 17 * "1"])
+def test_a_claim_that_is_no_token(redis, menud, tmp_path, point_of, claim):
+    service = menud("--lock", "fair", "--fill", "fenced", "--history", tmp_path / "h.jsonl")
+    assert update(service, "soup").status == 200
+    if point_of == "start":
+        redis("SET", "menu:{lunch}:claim", claim)
+        answer = read(service)
+        assert answer.problem == "data-invalid" and "menu:{lunch}:claim" in answer.json["detail"]
+        assert "retry-after" not in answer.headers
+    else:
+        point(service, point_of, "1*pause")
+        reader = service.in_background(read, service)
+        stay(service, point_of)
+        redis("SET", "menu:{lunch}:claim", claim)
+        point(service, point_of, "off")
+        assert reader.result().json["from"] == "database" and service.logged("cache")
+    assert redis("GET", "menu:{lunch}:claim") == claim and not redis("EXISTS", "menu:{lunch}")
+    service.end()
+    assert [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("command", ["set", "del"])
+def test_a_fill_that_redis_refuses_fills_nothing(redis, command):
+    keys = ("menu:{lunch}", "menu:{lunch}:claim")
+    redis("SET", keys[1], "7")
+    fill = lua_scripts.text(LUA / "fill.lua"), 2, *keys, '1 ["soup"]', 60000, 7
+    redis("ACL", "SETUSER", "default", "-" + command)
+    try:
+        assert isinstance(redis("EVAL", *fill), Exception)
+    finally:
+        redis("ACL", "SETUSER", "default", "+@all")
+    assert not redis("EXISTS", keys[0])
+
+
+def test_where_redis_is_remains_untold(redis, menud):
+    service = menud("--lock", "none", "--wait-ms", 100)
+    assert update(service, "soup").status == 200
+    redis("ACL", "SETUSER", "default", "-del")
+    answer = update(service, "tea")
+    redis("ACL", "SETUSER", "default", "+@all")
+    assert answer.problem == "outcome-unknown" and "version 2" in answer.json["detail"]
+    assert "Redis: " in answer.json["detail"] and "127.0.0.1" not in answer.json["detail"], answer
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_database_that_stays_locked_ends_the_start(redis, tmp_path, mode):
+    """At one deadline, though there are many tries."""
+    database = sqlite3.connect(tmp_path / "menu.db", isolation_level=None)
+    database.execute(f"PRAGMA journal_mode = {mode}")
+    database.execute("CREATE TABLE another (one)")
+    database.execute("BEGIN EXCLUSIVE")
+    done = subprocess.run([MENUD, "--listen", "127.0.0.1:0", "--admin-listen", "off", "--redis", redis.url, "--workers", "1"],
+                          capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    database.close()
+    assert done.returncode == 1 and "cannot open the database menu.db: database is locked" in done.stderr, done
 
 
 def test_a_reader_whose_lock_has_expired_does_not_ask_the_database(redis, menud):

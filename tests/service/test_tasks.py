@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -131,6 +132,81 @@ def test_a_task_that_is_no_number(redis, tasksd, task):
     answer = work(service)
     assert answer.problem == "data-invalid" and KEYS[0] in answer.json["detail"]
     assert dump(redis) == before
+
+
+SCRIPTS = {"lay": (3,), "look": (7, "fenced"), "take": (1, "l", 7, 60000, "fenced"), "result": (1, "l", 7, "r", "fenced")}
+WITHOUT_LEASE = (1, "l", 7, 0, "fenced")
+COMMANDS = {"lay": "type time zadd unlink hset", "look": "type time hmget zrange zcard hset",
+            "take": "type time hmget hexists zscore zadd hset", "result": "type time hget hexists zrem hset"}
+
+
+def listed(redis):
+    """A list `l` of two tasks: 7 is the token that looked last, and picked the first."""
+    redis("DEL", *KEYS)
+    redis("ZADD", KEYS[0], 0, 1, 0, 2)
+    redis("HSET", KEYS[1], 1, 7)
+    redis("HSET", KEYS[2], 3, "somebody")
+    redis("HSET", KEYS[3], "laid", "l", "tasks", 2, "token", 7)
+    return dump(redis)
+
+
+def run(redis, script, *words):
+    """An error in its own words."""
+    answer = redis("EVAL", lua_scripts.text(LUA / f"{script}.lua"), len(KEYS), *KEYS, *(words or SCRIPTS[script]))
+    return str(answer) if isinstance(answer, Exception) else answer
+
+
+@pytest.mark.parametrize("script, words, command", [
+    *((script, SCRIPTS[script], command) for script, commands in COMMANDS.items() for command in commands.split()),
+    ("take", WITHOUT_LEASE, "zrem"), ("take", WITHOUT_LEASE, "hset"), ("take with a result", SCRIPTS["take"], "zrem")],
+    ids=lambda value: value if isinstance(value, str) else "off" if value == WITHOUT_LEASE else "on")
+def test_a_command_that_redis_refuses(redis, script, words, command):
+    """Redis undoes nothing of a script, so the refused one comes before all that is written."""
+    listed(redis)
+    if script == "take with a result":
+        redis("HSET", KEYS[2], 1, "somebody")
+    before = dump(redis)
+    redis("ACL", "SETUSER", "default", "-" + command)
+    try:
+        answer = run(redis, script.split()[0], *words)
+    finally:
+        redis("ACL", "SETUSER", "default", "+@all")
+    assert isinstance(answer, str) and ("run" in answer or "perm" in answer), answer
+    assert dump(redis) == before
+    assert not isinstance(run(redis, script.split()[0], *words), str)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_key_that_redis_refuses(redis, script, key):
+    before = listed(redis)
+    redis("ACL", "SETUSER", "default", "resetkeys", *("~" + name for name in KEYS if name != key))
+    try:
+        assert isinstance(run(redis, script), str)
+    finally:
+        redis("ACL", "SETUSER", "default", "allkeys")
+    assert dump(redis) == before
+
+
+TOKENS = ["inf", "0x10", "", " ", "7 ", "07", "-7", "7.0", "1e3", "nan", "somebody's", '7"', 17 * "1"]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("point", ["start", "looked", "worked"])
+def test_a_token_that_is_no_number(redis, tasksd, tmp_path, point, token):
+    service = tasksd(*FENCED, *LONG, "--history", tmp_path / "h.jsonl")
+    lay(service, 1)
+    one = park(service, f"tasks.{point}", work, service) if point != "start" else None
+    key, field = (KEYS[1], 1) if point == "worked" else (KEYS[3], "token")
+    redis("HSET", key, field, token)
+    before = dump(redis)
+    if one:
+        arm(service, f"tasks.{point}", "off")
+    answer = one.result() if one else work(service)
+    assert answer.problem == "data-invalid" and key in answer.json["detail"] and "retry-after" not in answer.headers
+    assert dump(redis) == before
+    service.end()
+    check_history(read_history(tmp_path / "h.jsonl"))
 
 
 @pytest.mark.parametrize("flags, told", [
@@ -296,7 +372,7 @@ def test_a_late_look_is_refused_too(redis, proxy, tasksd):
     second = park(other, "tasks.looked", work, other)
     proxy.hold = None
     service.signal(signal.SIGCONT)
-    assert late.result().problem == "lock-lost" and "is older than" in late.result().json["detail"]
+    assert late.result().problem == "lock-lost" and "is not the newest" in late.result().json["detail"]
     arm(other, "tasks.looked", "off")
     assert second.result().json["task"] == 2
     assert [service.metric(f"tasks_{what}_total") for what in ("picked", "refused")] == [1, 1]
@@ -317,6 +393,63 @@ def test_a_late_result_comes_between_a_look_and_its_pick(redis, tasksd, flags):
     assert second.result().problem == "all-done"
     assert redis("HGET", KEYS[2], 1) == "late" and state(service) == (0, 0, 1)
     assert service.metric("tasks_picked_total") == 1
+
+
+@pytest.mark.parametrize("flags", [("--lock", "watchdog"), FENCED], ids=["plain", "fenced"])
+def test_a_task_that_has_a_result_and_is_still_in_the_list(redis, tasksd, flags):
+    """It leaves the list, or the worker would find it again and again, under the lock."""
+    service = tasksd(*flags)
+    lay(service, 2)
+    redis("HSET", KEYS[2], 1, "somebody")
+    assert work(service).json["task"] == 2
+    assert redis("HGET", KEYS[2], 1) == "somebody" and state(service) == (0, 0, 2)
+
+
+@pytest.mark.parametrize("why", ["deadline", "draining"])
+def test_a_worker_does_not_look_again_for_ever(redis, tasksd, why):
+    wait_ms = 1000 if why == "deadline" else 60000
+    service = tasksd("--wait-ms", wait_ms)
+    lay(service, 3)
+    redis("HSET", KEYS[2], 1, "somebody")
+    one = park(service, "tasks.looked", work, service)
+    if why == "draining":
+        service.signal(signal.SIGTERM)
+        wait_until(lambda: service.logged("draining"), "it drains")
+    else:
+        time.sleep(wait_ms / 1000)  # it lasts since the request came
+    arm(service, "tasks.looked", "off")
+    answer = one.result()
+    assert (answer.status, answer.problem) == (503, why) and answer.headers["retry-after"]
+    assert redis("ZRANGE", KEYS[0], 0, -1) == ["2", "3"] and not redis("EXISTS", KEYS[1])
+    assert why == "deadline" or service.wait() == 0
+
+
+def test_a_result_that_an_instance_without_tokens_wrote(redis, tasksd):
+    """Nobody has picked the task meanwhile, so nobody's token is newer."""
+    service = tasksd(*FENCED, *LONG)
+    lay(service, 1)
+    one = park(service, "tasks.worked", work, service)
+    redis("HSET", KEYS[2], 1, "somebody")
+    arm(service, "tasks.worked", "off")
+    answer = one.result()
+    assert answer.problem == "result-refused" and answer.json["detail"] == "task 1 has a result by now"
+    assert redis("HGET", KEYS[2], 1) == "somebody"
+
+
+@pytest.mark.parametrize("lease_is", ["running", "over"])
+def test_only_a_lease_that_has_ended_is_taken_over(redis, tasksd, lease_is):
+    flags = ("--lock", "none", *(LONG if lease_is == "running" else ("--lease-ms", 10)))
+    service, other = tasksd(*flags), tasksd(*flags, name="b")
+    lay(service, 1)
+    first = park(service, "tasks.looked", work, service, "first")
+    second = park(other, "tasks.picked", work, other, "second")
+    if lease_is == "over":
+        wait_until(lambda: state(service) == (1, 0, 0), "the lease ends")
+    arm(service, "tasks.looked", "off")
+    assert first.result().status == 200
+    arm(other, "tasks.picked", "off")
+    assert second.result().status == 200
+    assert service.metric("tasks_taken_over_total") == (lease_is == "over")
 
 
 @pytest.mark.parametrize("point", ["looked", "worked"])

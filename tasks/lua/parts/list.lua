@@ -9,5 +9,11 @@ for key, needed in ipairs({'zset', 'hash', 'hash', 'hash'}) do
         return redis.error_reply('WRONGTYPE ' .. KEYS[key] .. ' is a ' .. is .. ', no ' .. needed .. ': delete it')
     end
 end
+-- Nothing is compared with what is no token; an error names its key, and nothing was written.
+local function refuse_token(key, token)
+    if token and token ~= '0' and (#token > 16 or not token:find('^[1-9]%d*$')) then
+        return redis.error_reply('WRONGTYPE ' .. key .. ' has a token that is no number: lay the list anew')
+    end
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
