@@ -65,7 +65,7 @@ static const struct problem_row problems[] = {
 
 static const struct failpoint_row points[] = {
     {"account.one_lock", ""}, /* a transfer has its first lock, and not its second one */
-    {"account.read", ""},     /* the accounts were read, and nothing is written */
+    {"account.read", ""},     /* accounts are read, locks are valid, and nothing is written */
     {"account.between", ""},  /* the first of two commands is carried out, the second not sent */
     {"account.before_answer", ""}, /* all is written, and nobody was told */
     {.name = NULL},
@@ -278,8 +278,11 @@ static bool change_accounts(struct serving *serving)
         if (!read_account(serving->store, one) || !compute(one))
             return false;
     }
-    frame_point(frame, "account", "read");
     frame_take_ms(config.work_ms);
+    for (struct account *one = serving->accounts; one < serving->accounts + serving->count; one++)
+        if (!guard_go_on(&one->guard))
+            return false;
+    frame_point(frame, "account", "read");
     if (!write_all(serving))
         return false;
     frame_count(frame, serving->count == 1 ? ADDS : TRANSFERS);

@@ -234,7 +234,7 @@ static void take_step(struct step *step)
     if (!guard_enter(&step->guard))
         return;
     while (!step->picked) {
-        if (!find_task(step))
+        if (!find_task(step) || !guard_go_on(&step->guard))
             return;
         frame_point(step->guard.frame, "tasks", "looked");
         if (!pick(step) || (!step->picked && !may_look_again(step)))

@@ -513,6 +513,13 @@ def test_a_lock_that_cannot_be_left_to_expire_is_released(redis, proxy, accountd
     assert transfer(service).status == 200
 
 
+@pytest.mark.parametrize("write", ["two", "script"])
+def test_who_has_lost_its_lock_writes_nothing(redis, accountd, write):
+    service = accountd("--lock", "owner_lua", "--ttl-ms", 200, "--work-ms", 500, "--write", write)
+    assert [transfer(service).problem, add(service, 1).problem] == ["lock-lost"] * 2
+    assert there(redis) == [(100, 1), (100, 1)]
+
+
 def test_an_account_that_is_laid_anew_while_a_request_has_read_it(redis, accountd):
     service = accountd("--lock", "fair")
     request = at(service, "account.read", transfer)
