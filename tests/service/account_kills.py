@@ -4,7 +4,7 @@
 vanishes, no version is written twice, and no two requests wait for each other.
 
     ACCOUNTD=build/dev/account/accountd tests/service/account_kills.py --seed 1 --transfers 200000 --every 1000 \
-        --judge build/dev/audit/ladder-audit
+        --audit build/dev/audit/ladder-audit
 """
 import argparse
 import collections
@@ -192,13 +192,13 @@ def run(folder, transfers, seed, every, flags=SOUND, kinds=KINDS, wait_ms=20000,
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
     parser.add_argument("--transfers", type=int, default=20000)
     parser.add_argument("--every", type=int, default=500, help="so many transfers, on average, from one kill to the next")
     parser.add_argument("--seed", type=int, action="append", help="may be given several times")
-    parser.add_argument("--keep-redis", action="store_true", help="kill only instances")
+    parser.add_argument("--spare-redis", action="store_true", help="do not kill Redis")
     parser.add_argument("--folder", help="where the records are kept; default: they are removed")
-    parser.add_argument("--judge", help="ladder-audit, which shall judge the records, too")
+    parser.add_argument("--audit", metavar="LADDER-AUDIT", help="let this judge look at the records, too")
     arguments, flags = parser.parse_known_args()
     os.environ["INVENTORYD"] = os.environ["ACCOUNTD"]
     failed = False
@@ -206,9 +206,9 @@ def main():
         with tempfile.TemporaryDirectory(prefix="account-") as folder:
             began_s = time.monotonic()
             faults, counts = run(arguments.folder or folder, arguments.transfers, seed, arguments.every, (*SOUND, *flags),
-                                 [kind for kind in KINDS if kind != "redis" or not arguments.keep_redis])
-            if arguments.judge:
-                found, verdict = judged(arguments.judge, os.path.join(arguments.folder or folder, "bank"))
+                                 [kind for kind in KINDS if kind != "redis" or not arguments.spare_redis])
+            if arguments.audit:
+                found, verdict = judged(arguments.audit, os.path.join(arguments.folder or folder, "bank"))
                 faults, counts = faults + found, {**counts, "verdict": verdict["result"]}
         print(f"seed {seed}, {time.monotonic() - began_s:.0f} s: {counts}", *faults, sep="\n", flush=True)
         failed = failed or bool(faults)

@@ -147,7 +147,7 @@ def run(folder, policy, requests, seed, every=60):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--policy", action="append", choices=POLICIES, help="only this one; may be given several times")
     parser.add_argument("--seed", type=int, action="append", help="may be given several times")

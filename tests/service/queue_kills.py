@@ -168,7 +168,7 @@ def run(folder, requests, seed, every=60):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
     parser.add_argument("--requests", type=int, default=10000)
     parser.add_argument("--seed", type=int, action="append", help="may be given several times; odd: fenced, even: atomic")
     arguments = parser.parse_args()

@@ -264,7 +264,7 @@ def run(folder, setting, tasks, seed, every=100, kill_redis=True, auditor=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=" ".join(__doc__.split("\n\n")[0].split()))
     parser.add_argument("--tasks", type=int, default=10000)
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="only this one; may be given several times")
     parser.add_argument("--seed", type=int, action="append", help="may be given several times")
