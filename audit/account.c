@@ -379,6 +379,16 @@ static int by_item_answer(const void *a, const void *b)
     return (one->wrote_ns > two->wrote_ns) - (one->wrote_ns < two->wrote_ns);
 }
 
+/* left: how much the points may still move in all. What is beyond it cannot be counted. */
+static void add_point(struct chart *chart, int64_t *left, int64_t t_ns, int64_t amount)
+{
+    const int64_t size = amount < 0 ? -amount : amount;
+    if (size > *left)
+        return;
+    *left -= size;
+    chart->points[chart->count++] = (struct point){t_ns, amount};
+}
+
 /* The money in all accounts, as the answered writes left it, and as Redis has it in the end. */
 static void account_chart(const struct run *run, struct chart *chart)
 {
@@ -386,6 +396,7 @@ static void account_chart(const struct run *run, struct chart *chart)
     const struct deposit **list = memory_new(account->deposit_count, sizeof *list);
     int64_t *balances = memory_new(run->item_count, sizeof *balances);
     size_t count = 0;
+    int64_t left = INT64_MAX;
     for (size_t i = 0; i < account->deposit_count; i++) {
         if (account->deposits[i].fate == FATE_CONFIRMED)
             list[count++] = &account->deposits[i];
@@ -398,18 +409,16 @@ static void account_chart(const struct run *run, struct chart *chart)
     for (size_t i = 0; i < run->item_count; i++) {
         const int64_t stock = run->items[i].redis[BEFORE].stock;
         balances[i] = stock == NOT_KNOWN ? 0 : stock;
-        chart->points[chart->count++] = (struct point){run->start_ns, balances[i]};
+        add_point(chart, &left, run->start_ns, balances[i]);
     }
     for (size_t i = 0; i < count; i++) {
         int64_t *balance = &balances[list[i]->item];
-        chart->points[chart->count++] =
-            (struct point){list[i]->wrote_ns, list[i]->balance - *balance};
+        add_point(chart, &left, list[i]->wrote_ns, list[i]->balance - *balance);
         *balance = list[i]->balance;
     }
     for (size_t i = 0; i < run->item_count; i++) {
         const int64_t stock = run->items[i].redis[AFTER].stock;
-        chart->points[chart->count++] =
-            (struct point){run->end_ns, stock == NOT_KNOWN ? 0 : stock - balances[i]};
+        add_point(chart, &left, run->end_ns, stock == NOT_KNOWN ? 0 : stock - balances[i]);
     }
     free(list);
     free(balances);

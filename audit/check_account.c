@@ -250,6 +250,17 @@ static int64_t first_missing(const struct run *run, struct deposit *const *list,
     return version + 1;
 }
 
+/* The records state numbers of at most JSON_EXACT_MAX. False: the sum would go beyond that, and
+ * stays. */
+static bool account_add(int64_t *sum, int64_t number)
+{
+    const int64_t grown = *sum + number;
+    if (grown < -JSON_EXACT_MAX || grown > JSON_EXACT_MAX)
+        return false;
+    *sum = grown;
+    return true;
+}
+
 /* Somebody wrote each version. If no line can be missing, it was none of the instances. */
 static void check_missing(struct run *run, struct deposit *const *list, size_t count)
 {
@@ -261,7 +272,7 @@ static void check_missing(struct run *run, struct deposit *const *list, size_t c
             redis[AFTER].version - redis[BEFORE].version - run->account->ledgers[i].versions;
         if (!is_redis_told(&run->items[i]) || missing <= 0)
             continue;
-        times += missing;
+        account_add(&times, missing);
         first = first == NONE ? i : first;
     }
     if (first != NONE)
@@ -276,26 +287,33 @@ static void check_missing(struct run *run, struct deposit *const *list, size_t c
 static void add_up(struct run *run, struct deposit *const *list, size_t count)
 {
     struct account *account = run->account;
+    bool counted = true;
     account->ledgers = memory_new(run->item_count, sizeof *account->ledgers);
     for (size_t i = 0; i < run->item_count; i++) {
         const struct item *item = &run->items[i];
         if (!is_redis_told(item))
             continue;
         account->ledgers[i].must = item->redis[BEFORE].stock;
-        account->before += item->redis[BEFORE].stock;
-        account->after += item->redis[AFTER].stock;
+        counted &= account_add(&account->before, item->redis[BEFORE].stock);
+        counted &= account_add(&account->after, item->redis[AFTER].stock);
     }
     for (size_t i = 0; i < count; i++) {
         const struct deposit *deposit = list[i];
         const struct redis_side *redis = run->items[deposit->item].redis;
         struct ledger *ledger = &account->ledgers[deposit->item];
         const int64_t change = deposit->balance - deposit->before;
-        ledger->must += change;
+        counted &= account_add(&ledger->must, change);
         ledger->versions += deposit->version > redis[BEFORE].version &&
                             deposit->version <= redis[AFTER].version && !deposit->lost;
         if (account->errands[deposit->request].does == DOES_ADD)
-            account->added += change;
+            counted &= account_add(&account->added, change);
     }
+    if (counted)
+        return;
+    account->whole = false;
+    findings_add(&run->findings, RESULT_INCOMPLETE,
+                 "the balances add up to more than %lld, which cannot be counted",
+                 (long long)JSON_EXACT_MAX);
 }
 
 /* The sums prove a fault only if no line can be missing. */
