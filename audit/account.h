@@ -87,7 +87,7 @@ struct account {
     struct ledger *ledgers; /* by item; set by account_check */
 
     /* The numbers of the verdict. */
-    bool guessed; /* not all that happened to writes without an answer is certain */
+    bool guessed; /* it is not certain which adds without an answer were carried out */
     bool whole;   /* no line of an instance or of Redis can be missing: the sums are proof */
     int64_t adds; /* that were told done */
     int64_t transfers;

@@ -336,13 +336,15 @@ static void check_sums(struct run *run)
             (long long)account->ledgers[first].must,
             (long long)run->items[first].redis[BEFORE].stock,
             (long long)(account->ledgers[first].must - run->items[first].redis[BEFORE].stock));
-    if (off != 0 && (!account->guessed || run->findings.worst <= RESULT_UNBALANCED))
-        findings_add(&run->findings, RESULT_UNBALANCED,
-                     "all accounts together: %lld at the start, %+lld by adds, %lld in the end: "
-                     "%lld %s",
-                     (long long)account->before, (long long)account->added,
-                     (long long)account->after, (long long)(off < 0 ? -off : off),
-                     off < 0 ? "are missing" : "too much");
+    if (off == 0)
+        return;
+    const bool certain = !account->guessed || run->findings.worst <= RESULT_UNBALANCED;
+    findings_add(&run->findings, certain ? RESULT_UNBALANCED : RESULT_INCOMPLETE,
+                 "all accounts together: %lld at the start, %+lld by adds, %lld in the end: "
+                 "%lld %s%s",
+                 (long long)account->before, (long long)account->added, (long long)account->after,
+                 (long long)(off < 0 ? -off : off), off < 0 ? "are missing" : "too much",
+                 certain ? "" : ", but it is not certain which adds took effect");
 }
 
 /* ---- Writes with an old token ---------------------------------------------------------------- */

@@ -25,7 +25,8 @@ struct group {
     size_t first; /* index in the list of open ones */
     size_t count;
     bool decided;
-    bool waits; /* it is on the list of work */
+    bool waits;  /* it is on the list of work */
+    bool unsure; /* it depends on a guess, or is one */
 };
 
 struct fates {
@@ -42,7 +43,6 @@ struct fates {
     size_t work_count;
     size_t *trail; /* numbers of the groups that are decided, in their order */
     size_t trail_count;
-    bool guessing;
 };
 
 bool account_is_in(const struct deposit *deposit)
@@ -228,10 +228,15 @@ static void find_groups(struct fates *fates)
 
 static void add_work(struct fates *fates, uint32_t group)
 {
-    if (group == NONE || fates->groups[group].decided || fates->groups[group].waits)
+    if (fates->groups[group].decided || fates->groups[group].waits)
         return;
     fates->groups[group].waits = true;
     fates->work[fates->work_count++] = group;
+}
+
+static bool is_add(const struct run *run, const struct deposit *deposit)
+{
+    return run->account->errands[deposit->request].does == DOES_ADD;
 }
 
 /* One of the group was carried out, so the others were not. That may decide other groups. */
@@ -243,9 +248,12 @@ static void choose(struct fates *fates, struct group *group, const struct deposi
         struct deposit *deposit = fates->open[i];
         const struct deposit *other = account_other(fates->run, deposit);
         deposit->fate = deposit == chosen ? FATE_IN : FATE_OUT;
-        deposit->guessed = fates->guessing;
-        if (other != NULL)
-            add_work(fates, other->group);
+        deposit->guessed = group->unsure;
+        fates->run->account->guessed |= group->unsure && is_add(fates->run, deposit);
+        if (other == NULL || other->group == NONE)
+            continue;
+        fates->groups[other->group].unsure |= group->unsure;
+        add_work(fates, other->group);
     }
 }
 
@@ -328,7 +336,8 @@ static bool is_member(const struct search *search, const struct group *group)
     return false;
 }
 
-/* Finds all groups that depend on the first one. False: there are too many. */
+/* Finds all groups that depend on the first one. If one of them depends on a guess, all do. False:
+ * there are too many. */
 static bool search_gather(const struct fates *fates, struct search *search, struct group *first)
 {
     search->groups[0] = first;
@@ -347,6 +356,10 @@ static bool search_gather(const struct fates *fates, struct search *search, stru
             search->groups[search->count++] = next;
         }
     }
+    for (size_t i = 1; i < search->count; i++)
+        first->unsure |= search->groups[i]->unsure;
+    for (size_t i = 1; i < search->count; i++)
+        search->groups[i]->unsure |= first->unsure;
     return true;
 }
 
@@ -399,11 +412,9 @@ static void decide_rest(struct fates *fates, struct search *search, struct group
         found = search_all(fates, search);
     if (found == FOUND_ALL)
         return;
-    fates->guessing = found == FOUND_UNKNOWN;
-    fates->run->account->guessed |= fates->guessing;
+    group->unsure |= found == FOUND_UNKNOWN;
     choose(fates, group, fates->open[group->first]);
     fates_work(fates, false);
-    fates->guessing = false;
 }
 
 void account_decide(struct run *run)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of accounts that contradict themselves, or state numbers that no run has: nobody is accused by them, and the judge
 does not stumble."""
-import json
-
-from judge import audit, judge, verdict_of
-from test_account import begun, does
+from judge import audit, verdict_of
+from test_account import UNKNOWN, begun, does, leaves, reads, writes
 
 GREATEST = 2**53
 
@@ -51,3 +49,35 @@ def test_writes_that_cannot_be_counted(tmp_path):
         does(world, "a", now + 100 * i, GREATEST)
     verdict = judged(world.end(), tmp_path / "run")
     assert verdict["result"] == "inconclusive" and verdict["off"] == 0, verdict["reasons"]
+
+
+# ---- More unknown writes than the judge tries ---------------------------------------------------------
+def undecided(adds):
+    """34 accounts give 1 each, to 35; two transfers whose replies are lost fit each step from account to account. Nobody gave
+    what one of them got, unless it is by an add whose reply is lost, too."""
+    givers, takers = ["give-%d" % i for i in range(34)], ["take-%d" % i for i in range(35)]
+    names = givers + takers
+    world, now = begun(1, items=dict.fromkeys(names, 100), versions=dict.fromkeys(names, 1), expect=["unbalanced", "ok"])
+    asked = [(1, giver, taker) for i, giver in enumerate(givers) for taker in takers[i:i + 2] * 2] + [
+        (1, taker, None) for taker in takers[:1] * adds]
+    for i, (amount, item, to) in enumerate(asked):
+        request = reads(world, "a", now + 100 * i, amount, item, to)
+        leaves(world, writes(world, request, now + 100 * i + 10, False, False), now + 100 * i + 20, UNKNOWN)
+    for name in names:
+        world.balances[name] = [99 if name in givers else 101, 2]
+    return world.end()
+
+
+def test_a_sum_is_a_proof_whatever_transfers_took_effect(tmp_path):
+    """Which of the transfers is torn is not certain, so none is called so."""
+    verdict = judged(undecided(0), tmp_path / "run")
+    assert verdict["result"] == "unbalanced" and verdict["off"] == 1 and verdict["torn"] == 0, verdict["reasons"]
+    assert any("all accounts together: 6900 at the start, +0 by adds, 6901 in the end: 1 too much" in text
+               for text in verdict["reasons"]), verdict["reasons"]
+
+
+def test_a_sum_is_no_proof_if_an_add_may_explain_it(tmp_path):
+    """The add is what happened, and the judge's guess is another one."""
+    verdict = judged(undecided(1), tmp_path / "run")
+    assert verdict["result"] == "inconclusive" and verdict["off"] == 1, verdict["reasons"]
+    assert any("1 too much, but it is not certain which adds took effect" in text for text in verdict["reasons"]), verdict["reasons"]
