@@ -417,6 +417,23 @@ static void decide_rest(struct fates *fates, struct search *search, struct group
     fates_work(fates, false);
 }
 
+/* One script wrote both accounts. So if one part of a transfer was carried out, the other was, too,
+ * and another write came over it. That is certain only if no line can be missing. */
+static void write_both(struct run *run)
+{
+    struct account *account = run->account;
+    if (strcmp(run->spec.write, "script") != 0 || !account->whole)
+        return;
+    for (size_t i = 0; i < account->deposit_count; i++) {
+        const struct deposit *deposit = &account->deposits[i];
+        struct deposit *other = account_other(run, deposit);
+        if (account_is_in(deposit) && other != NULL && other->fate == FATE_OUT &&
+            !deposit->denied && !deposit->guessed && !other->denied && !other->guessed &&
+            is_counted(run, other))
+            other->fate = FATE_IN;
+    }
+}
+
 void account_decide(struct run *run)
 {
     struct fates fates = {.run = run};
@@ -433,6 +450,7 @@ void account_decide(struct run *run)
         if (!fates.groups[i].decided)
             decide_rest(&fates, search, &fates.groups[i]);
     }
+    write_both(run);
     free(search);
     free(fates.seen);
     free(fates.list);

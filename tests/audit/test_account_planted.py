@@ -68,6 +68,8 @@ def test_found(make, result, reason):
             assert any(re.search(reason, text) for text in verdict["reasons"]), (seed, folder, verdict["reasons"])
             if worlds[seed].planted is not None:
                 assert verdict["off"] == worlds[seed].planted, (seed, folder, verdict["off"], verdict["reasons"])
+            numbers = getattr(worlds[seed], "numbers", {})
+            assert {name: verdict[name] for name in numbers} == numbers, (seed, folder, verdict["reasons"])
 
 
 @pytest.mark.parametrize("make", TWINS)
@@ -136,6 +138,16 @@ def lost_to_an_unknown_one(world, now):
     does(world, "b", now + 100, 7)
     world.balances["x"] = balance
     does(world, "b", now + 200, 1)
+
+
+@made("unbalanced", LOST + " -5", 5)
+def lost_of_a_script_whose_reply_is_lost(world, now, *, rung="none", write="script"):
+    """A transfer's answer is lost. Its account y shows that it was carried out; so its write of x is the one that an add came
+    over."""
+    move, add = reads(world, "a", now, 5, to="y"), reads(world, "b", now + 1, 7)
+    leaves(world, writes(world, move, now + 10, answered=False), now + 20, UNKNOWN)
+    leaves(world, writes(world, add, now + 40), now + 50)
+    world.numbers = {"lost": 1, "torn": 0}
 
 
 def last_write(world, rand, wanted=lambda request: True):
