@@ -87,9 +87,10 @@ struct account {
     struct ledger *ledgers; /* by item; set by account_check */
 
     /* The numbers of the verdict. */
-    bool guessed; /* it is not certain which adds without an answer were carried out */
-    bool whole;   /* no line of an instance or of Redis can be missing: the sums are proof */
-    int64_t adds; /* that were told done */
+    bool guessed;   /* it is not certain which adds without an answer were carried out */
+    bool explained; /* all that was read, by the start or a write */
+    bool whole;     /* no line of an instance or of Redis can be missing: the sums are proof */
+    int64_t adds;   /* that were told done */
     int64_t transfers;
     int64_t looks;
     int64_t versions;    /* that were written */

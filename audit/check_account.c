@@ -64,13 +64,25 @@ static bool lacks_an_answer(const struct run *run)
     return false;
 }
 
+/* Whether redis.json fits run.json and what was read. Otherwise it proves nothing. */
+static bool account_is_sound(const struct run *run)
+{
+    for (size_t i = 0; i < run->item_count; i++) {
+        const int64_t began = run->items[i].redis[BEFORE].stock;
+        if (began != NOT_KNOWN && began != run->items[i].stock)
+            return false;
+    }
+    return run->account->explained;
+}
+
 static bool is_whole(const struct run *run)
 {
     for (size_t i = 0; i < run->item_count; i++) {
         if (!is_redis_told(&run->items[i]))
             return false;
     }
-    return !run->truncated && run_all_told(run, false) && !lacks_an_answer(run);
+    return account_is_sound(run) && !run->truncated && run_all_told(run, false) &&
+           !lacks_an_answer(run);
 }
 
 static void show(struct run *run, uint32_t first, uint32_t second)
@@ -222,7 +234,7 @@ static void check_gone(struct run *run, struct deposit *const *list, size_t coun
             old = list[i];
     }
     if (gone != NULL)
-        findings_add(&run->findings, RESULT_UNBALANCED,
+        findings_add(&run->findings, account_is_sound(run) ? RESULT_UNBALANCED : RESULT_INCOMPLETE,
                      "writes that were answered, and are gone: %lld; first: request %.60s on %.40s "
                      "wrote version %lld of %.60s, which has version %lld in the end",
                      gone_count, run_request_id(run, gone->request),
@@ -460,9 +472,10 @@ static bool has_writer(const struct run *run, struct deposit *const *list, size_
            (count > 0 && bsearch(&key, list, count, sizeof(struct deposit *), by_balance) != NULL);
 }
 
+/* Comes first: if somebody read what nobody wrote, redis.json or a history is wrong. */
 static void check_reads(struct run *run)
 {
-    const struct account *account = run->account;
+    struct account *account = run->account;
     struct deposit **list = memory_new(account->deposit_count, sizeof(struct deposit *));
     size_t count = 0, first = 0;
     long long times = 0;
@@ -478,7 +491,8 @@ static void check_reads(struct run *run)
             first = i;
     }
     free(list);
-    if (times == 0)
+    account->explained = times == 0;
+    if (account->explained)
         return;
     const struct sight *sight = &account->errands[first / SIGHTS].sights[first % SIGHTS];
     findings_add(&run->findings, RESULT_INCOMPLETE,
@@ -541,6 +555,7 @@ static void count_requests(struct run *run)
 void account_check(struct run *run)
 {
     size_t count = 0;
+    check_reads(run);
     run->account->whole = is_whole(run);
     account_decide(run);
     struct deposit **list = account_written(run, &count);
@@ -553,7 +568,6 @@ void account_check(struct run *run)
         check_sums(run);
     free(list);
     account_check_tokens(run);
-    check_reads(run);
     check_refusals(run);
     account_check_cycles(run);
     count_requests(run);

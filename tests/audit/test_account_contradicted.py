@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of accounts that contradict themselves, or state numbers that no run has: nobody is accused by them, and the judge
 does not stumble."""
+import pytest
 from judge import audit, verdict_of
-from test_account import UNKNOWN, begun, does, leaves, reads, writes
+from test_account import UNKNOWN, begun, does, leaves, looks, reads, writes
 
 GREATEST = 2**53
 
@@ -81,3 +82,38 @@ def test_a_sum_is_no_proof_if_an_add_may_explain_it(tmp_path):
     verdict = judged(undecided(1), tmp_path / "run")
     assert verdict["result"] == "inconclusive" and verdict["off"] == 1, verdict["reasons"]
     assert any("1 too much, but it is not certain which adds took effect" in text for text in verdict["reasons"]), verdict["reasons"]
+
+
+# ---- What redis.json states cannot be ------------------------------------------------------------------
+def test_redis_began_with_something_else(tmp_path):
+    """run.json says 100, and the first one read 100."""
+    world, now = begun(1, expect=None)
+    does(world, "a", now, 5)
+    looks(world, "b", now + 100)
+    world.end()
+    world.redis["before"]["accounts"]["x"]["balance"] = 90
+    verdict = judged(world, tmp_path / "run")
+    assert verdict["result"] == "inconclusive" and verdict["off"] == 0, verdict["reasons"]
+
+
+def test_redis_began_with_another_version(tmp_path):
+    """The sums fit; but the first one read version 1 of 100."""
+    world, now = begun(1, expect=None)
+    does(world, "a", now, 5)
+    world.end()
+    world.redis["before"]["accounts"]["x"]["version"] = 0
+    verdict = judged(world, tmp_path / "run")
+    assert verdict["result"] == "inconclusive", verdict["reasons"]
+    assert any("balances that nobody wrote: 1;" in text for text in verdict["reasons"]), verdict["reasons"]
+
+
+@pytest.mark.parametrize("field, value", [("balance", 90), ("version", 0)])
+def test_what_is_gone_from_a_redis_that_began_otherwise(tmp_path, field, value):
+    """What Redis has in the end is that of the start, as if it had been read there."""
+    world, now = begun(1, expect=None)
+    does(world, "a", now, 5)
+    world.end()
+    world.redis["before"]["accounts"]["x"][field] = value
+    world.redis["after"] = world.redis["before"]
+    verdict = judged(world, tmp_path / "run")
+    assert verdict["result"] == "inconclusive", verdict["reasons"]
