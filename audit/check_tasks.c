@@ -500,13 +500,15 @@ static bool is_missing(const struct list_side *after, int64_t task)
     return bsearch(&task, after->missing, after->named, sizeof task, tasks_by_number) != NULL;
 }
 
-/* Whether what Redis had before and after fits the number of tasks. */
-static bool is_sound(const struct item *item, const struct list *list)
+/* Whether what Redis had before and after fits the number of tasks. Otherwise it proves nothing. */
+static bool is_sound(const struct run *run, size_t item)
 {
-    const struct list_side *before = &list->side[BEFORE];
-    const struct list_side *after = &list->side[AFTER];
-    return before->known && after->known && before->open == item->stock && before->leased == 0 &&
-           before->done == 0 && after->done + after->missing_count == item->stock;
+    const struct list_side *before = &run->tasks->lists[item].side[BEFORE];
+    const struct list_side *after = &run->tasks->lists[item].side[AFTER];
+    const int64_t all = run->items[item].stock;
+    return before->known && after->known && before->open == all && before->leased == 0 &&
+           before->done == 0 && after->done + after->missing_count == all &&
+           after->missing_count >= after->open + after->leased;
 }
 
 /* Tasks that have no result in the end and cannot be picked any more. The number follows from
@@ -518,7 +520,7 @@ static void check_lost(struct run *run)
     const struct item *first = NULL;
     char which[160] = "";
     for (size_t i = 0; i < run->item_count; i++) {
-        if (!is_sound(&run->items[i], &tasks->lists[i]))
+        if (!is_sound(run, i))
             continue;
         const struct list_side *after = &tasks->lists[i].side[AFTER];
         const int64_t lost = after->missing_count - after->open - after->leased;
@@ -529,7 +531,8 @@ static void check_lost(struct run *run)
     }
     for (size_t i = 0; i < tasks->pick_count && tasks->lost > 0 && tasks->lease_ms == 0; i++) {
         const struct pick *pick = &tasks->picks[i];
-        if (is_proof(pick) && is_missing(&tasks->lists[pick->item].side[AFTER], pick->task) &&
+        if (is_proof(pick) && is_sound(run, pick->item) &&
+            is_missing(&tasks->lists[pick->item].side[AFTER], pick->task) &&
             (example == NULL || pick->t_ns < example->t_ns))
             example = pick;
     }
@@ -554,7 +557,8 @@ static void check_vanished(struct run *run, const struct told *told)
     const struct pick *example = NULL;
     for (size_t i = 0; i < tasks->pick_count; i++) {
         const struct pick *pick = &tasks->picks[i];
-        if (!has_result(pick) || !is_missing(&tasks->lists[pick->item].side[AFTER], pick->task))
+        if (!has_result(pick) || !is_sound(run, pick->item) ||
+            !is_missing(&tasks->lists[pick->item].side[AFTER], pick->task))
             continue;
         tasks->vanished++;
         if (example == NULL || pick->result_ns < example->result_ns)
@@ -570,7 +574,7 @@ static void check_vanished(struct run *run, const struct told *told)
                      run_ms(run, example->result_ns));
     for (size_t i = 0; i < run->item_count && example == NULL; i++) {
         const struct list_side *after = &tasks->lists[i].side[AFTER];
-        if (!after->known || after->done >= told[i].results)
+        if (!is_sound(run, i) || after->done >= told[i].results)
             continue;
         tasks->vanished = told[i].results - after->done;
         findings_add(&run->findings, RESULT_LOST_TASK,

@@ -454,6 +454,34 @@ def redis_has_a_task_more(world, _):
     return True
 
 
+@plant("inconclusive", "redis.json contradicts itself: of 40 tasks of list")
+def redis_says_that_a_result_is_missing_and_there(world, rand):
+    """It names a task as one without a result, and counts it as done: nobody has lost it."""
+    if not done(world):
+        return False
+    left = world.redis["after"]["tasks"]["list"]
+    left["missing"] = sorted(left["missing"] + [rand.choice(sorted(done(world)))])
+    left["missing_count"] += 1
+    return True
+
+
+@plant("inconclusive", "redis.json contradicts itself: of 40 tasks of list")
+def redis_has_fewer_results_and_they_are_not_missing(world, _):
+    if not done(world):
+        return False
+    world.redis["after"]["tasks"]["list"]["done"] = 0
+    return True
+
+
+@plant("inconclusive", "the run began with 39 open, 0 leased and 0 done tasks of list; run.json says 40")
+def a_result_is_gone_from_a_list_that_was_another_one(world, rand):
+    if not done(world):
+        return False
+    world.left("list", done(world) - {rand.choice(sorted(done(world)))})
+    world.redis["before"]["tasks"]["list"]["open"] -= 1
+    return True
+
+
 @plant("inconclusive", "the run began with 39 open, 0 leased and 1 done tasks of list; run.json says 40, and all must be open")
 def a_task_was_done_before(world, _):
     world.redis["before"]["tasks"]["list"].update(open=39, done=1)
