@@ -24,6 +24,9 @@ struct seen_balance {
 struct group {
     size_t first; /* index in the list of open ones */
     size_t count;
+    size_t fits;            /* how many of them leave their transfer whole, as far as is decided */
+    struct deposit *forced; /* the other part of its transfer was carried out; NULL */
+    bool clash;             /* so was that of another one of them */
     bool decided;
     bool waits;  /* it is on the list of work */
     bool unsure; /* it depends on a guess, or is one */
@@ -43,6 +46,7 @@ struct fates {
     size_t work_count;
     size_t *trail; /* numbers of the groups that are decided, in their order */
     size_t trail_count;
+    int64_t left; /* how many writes and groups the searches may still visit */
 };
 
 bool account_is_in(const struct deposit *deposit)
@@ -239,34 +243,63 @@ static bool is_add(const struct run *run, const struct deposit *deposit)
     return run->account->errands[deposit->request].does == DOES_ADD;
 }
 
+static void force(struct group *group, struct deposit *deposit)
+{
+    group->clash |= group->forced != NULL && group->forced != deposit;
+    if (group->forced == NULL)
+        group->forced = deposit;
+}
+
+/* The fate of a write is decided: what that means for the other part of its transfer. */
+static void follow(struct fates *fates, const struct deposit *deposit, bool unsure)
+{
+    struct deposit *other = account_other(fates->run, deposit);
+    if (other == NULL || other->group == NONE)
+        return;
+    struct group *group = &fates->groups[other->group];
+    group->unsure |= unsure;
+    if (deposit->fate == FATE_OUT)
+        group->fits--;
+    else if (!group->decided)
+        force(group, other);
+    add_work(fates, other->group);
+}
+
 /* One of the group was carried out, so the others were not. That may decide other groups. */
 static void choose(struct fates *fates, struct group *group, const struct deposit *chosen)
 {
     group->decided = true;
     fates->trail[fates->trail_count++] = (size_t)(group - fates->groups);
+    group->forced = NULL;
     for (size_t i = group->first; i < group->first + group->count; i++) {
         struct deposit *deposit = fates->open[i];
-        const struct deposit *other = account_other(fates->run, deposit);
         deposit->fate = deposit == chosen ? FATE_IN : FATE_OUT;
         deposit->guessed = group->unsure;
         fates->run->account->guessed |= group->unsure && is_add(fates->run, deposit);
-        if (other == NULL || other->group == NONE)
-            continue;
-        fates->groups[other->group].unsure |= group->unsure;
-        add_work(fates, other->group);
+        follow(fates, deposit, group->unsure);
     }
+    fates->left -= (int64_t)group->count;
 }
 
 /* Takes back all choices that came after the first `count`. */
 static void undo(struct fates *fates, size_t count)
 {
-    while (fates->work_count > 0)
-        fates->groups[fates->work[--fates->work_count]].waits = false;
+    while (fates->work_count > 0) {
+        struct group *group = &fates->groups[fates->work[--fates->work_count]];
+        group->waits = false;
+        group->forced = NULL;
+        group->clash = false;
+    }
     while (fates->trail_count > count) {
         struct group *group = &fates->groups[fates->trail[--fates->trail_count]];
         group->decided = false;
-        for (size_t i = group->first; i < group->first + group->count; i++)
+        for (size_t i = group->first; i < group->first + group->count; i++) {
+            const struct deposit *other = account_other(fates->run, fates->open[i]);
+            if (fates->open[i]->fate == FATE_OUT && other != NULL && other->group != NONE)
+                fates->groups[other->group].fits++;
             fates->open[i]->fate = FATE_OPEN;
+        }
+        fates->left -= (int64_t)group->count;
     }
 }
 
@@ -278,24 +311,37 @@ static bool may_be(const struct fates *fates, const struct deposit *deposit)
            (other != NULL && other->fate != FATE_OUT);
 }
 
+/* What is known of the group before any choice. */
+static void begin_group(struct fates *fates, struct group *group)
+{
+    for (size_t i = group->first; i < group->first + group->count; i++) {
+        const struct deposit *other = account_other(fates->run, fates->open[i]);
+        group->fits += may_be(fates, fates->open[i]);
+        if (other != NULL && account_is_in(other))
+            force(group, fates->open[i]);
+    }
+}
+
+/* The one of the group that leaves its transfer whole; if there is none, the first one. */
+static struct deposit *last_that_fits(const struct fates *fates, const struct group *group)
+{
+    for (size_t i = group->first; i < group->first + group->count; i++) {
+        if (may_be(fates, fates->open[i]))
+            return fates->open[i];
+    }
+    return fates->open[group->first];
+}
+
 /* Decides the group, if it is certain. False: whatever is chosen, a transfer is torn. */
 static bool decide(struct fates *fates, struct group *group)
 {
-    struct deposit *forced = NULL, *fits = NULL;
-    size_t forced_count = 0, count = 0;
-    for (size_t i = group->first; i < group->first + group->count; i++) {
-        struct deposit *deposit = fates->open[i];
-        const struct deposit *other = account_other(fates->run, deposit);
-        if (other != NULL && account_is_in(other) && forced_count++ == 0)
-            forced = deposit;
-        if (may_be(fates, deposit) && count++ == 0)
-            fits = deposit;
-    }
-    if (forced != NULL)
-        choose(fates, group, forced);
-    else if (count <= 1)
-        choose(fates, group, count == 1 ? fits : fates->open[group->first]);
-    return forced_count <= 1 && count > 0;
+    const bool fine = !group->clash && group->fits > 0;
+    group->clash = false;
+    if (group->forced != NULL)
+        choose(fates, group, group->forced);
+    else if (group->fits <= 1)
+        choose(fates, group, last_that_fits(fates, group));
+    return fine;
 }
 
 /* Decides all that is certain. With `strict` it stops, and returns false, if a transfer is torn. */
@@ -314,6 +360,8 @@ static bool fates_work(struct fates *fates, bool strict)
 
 /* A larger search is given up: no transfer of it is called torn. */
 enum { SEARCH_GROUPS = 64, SEARCH_STEPS = 20000 };
+/* So is the rest, when the searches of a run have visited so many writes and groups. */
+enum { SEARCH_VISITS = 50000000 };
 
 /* Groups that depend on each other, and which of their writes is tried. */
 struct search {
@@ -338,20 +386,24 @@ static bool is_member(const struct search *search, const struct group *group)
 
 /* Finds all groups that depend on the first one. If one of them depends on a guess, all do. False:
  * there are too many. */
-static bool search_gather(const struct fates *fates, struct search *search, struct group *first)
+static bool search_gather(struct fates *fates, struct search *search, struct group *first)
 {
     search->groups[0] = first;
     search->count = 1;
     search->depth = 0;
     for (size_t at = 0; at < search->count; at++) {
         const struct group *group = search->groups[at];
+        fates->left -= (int64_t)group->count;
         for (size_t i = group->first; i < group->first + group->count; i++) {
             const struct deposit *other = account_other(fates->run, fates->open[i]);
             struct group *next =
                 other == NULL || other->group == NONE ? NULL : &fates->groups[other->group];
-            if (next == NULL || next->decided || is_member(search, next))
+            if (next == NULL || next->decided)
                 continue;
-            if (search->count == SEARCH_GROUPS)
+            fates->left -= (int64_t)search->count;
+            if (is_member(search, next))
+                continue;
+            if (search->count == SEARCH_GROUPS || fates->left <= 0)
                 return false;
             search->groups[search->count++] = next;
         }
@@ -364,8 +416,9 @@ static bool search_gather(const struct fates *fates, struct search *search, stru
 }
 
 /* Goes a level down, to the first group that is not decided. False: all are. */
-static bool search_descend(const struct fates *fates, struct search *search)
+static bool search_descend(struct fates *fates, struct search *search)
 {
+    fates->left -= (int64_t)search->count;
     for (size_t i = 0; i < search->count; i++) {
         if (search->groups[i]->decided)
             continue;
@@ -385,7 +438,7 @@ static enum found search_all(struct fates *fates, struct search *search)
     for (size_t steps = 0; search->depth > 0; steps++) {
         struct level *level = &search->levels[search->depth - 1];
         undo(fates, level->trail);
-        if (steps == SEARCH_STEPS) {
+        if (steps == SEARCH_STEPS || fates->left <= 0) {
             undo(fates, search->levels[0].trail);
             return FOUND_UNKNOWN;
         }
@@ -408,7 +461,7 @@ static enum found search_all(struct fates *fates, struct search *search)
 static void decide_rest(struct fates *fates, struct search *search, struct group *group)
 {
     enum found found = FOUND_UNKNOWN;
-    if (search_gather(fates, search, group))
+    if (fates->left > 0 && search_gather(fates, search, group))
         found = search_all(fates, search);
     if (found == FOUND_ALL)
         return;
@@ -438,11 +491,14 @@ void account_decide(struct run *run)
 {
     struct fates fates = {.run = run};
     struct search *search = memory_new(1, sizeof *search);
+    fates.left = SEARCH_VISITS;
     find_seen(&fates);
     find_first(&fates);
     find_groups(&fates);
     fates.work = memory_new(fates.group_count, sizeof *fates.work);
     fates.trail = memory_new(fates.group_count, sizeof *fates.trail);
+    for (size_t i = 0; i < fates.group_count; i++)
+        begin_group(&fates, &fates.groups[i]);
     for (size_t i = 0; i < fates.group_count; i++)
         add_work(&fates, (uint32_t)i);
     fates_work(&fates, false);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of accounts that contradict themselves, or state numbers that no run has: nobody is accused by them, and the judge
 does not stumble."""
+import resource
+
 import pytest
 from judge import audit, verdict_of
 from test_account import UNKNOWN, begun, does, leaves, looks, reads, writes
@@ -117,3 +119,44 @@ def test_what_is_gone_from_a_redis_that_began_otherwise(tmp_path, field, value):
     world.redis["after"] = world.redis["before"]
     verdict = judged(world, tmp_path / "run")
     assert verdict["result"] == "inconclusive", verdict["reasons"]
+
+
+# ---- What takes long to decide -------------------------------------------------------------------------
+def unknown(world, t_ns, amount, item, to, read):
+    """No lock, and no answer. read: of each account what it read there."""
+    request = world.ask(item, "a", t_ns, amount, to)
+    for name, (balance, version) in read.items():
+        world.seen(request, t_ns + 1, name, balance, version)
+        world.is_writing(request, t_ns + 2, name)
+    world.turned_away(request, t_ns + 3, *UNKNOWN)
+
+
+def one_after_the_other(count):
+    """A version of g has twice as many writers as count, and each version of y rules out one more of them."""
+    world, now = begun(1, rung="none", items={"h": count, "g": 1000, "y": 0}, versions=dict.fromkeys("hgy", 1), expect=["ok"])
+    unknown(world, now, -1, "g", None, {"g": (1000, 1)})
+    for i in range(count):
+        unknown(world, now + 20 * i + 10, 1, "g", "y", {"g": (1000, 1), "y": (i, i + 1)})
+        unknown(world, now + 20 * i + 20, 1, "h", "y", {"h": (count - i, i + 1), "y": (i, i + 1)})
+    world.balances.update(g=[999, 2], h=[0, count + 1], y=[count, count + 1])
+    return world.end()
+
+
+def costs(make, counts, folder):
+    """The seconds of the processor that each run takes, and the last verdict."""
+    took = []
+    for count in counts:
+        world = make(count)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        verdict = judged(world, folder / str(count))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    print(took)
+    return took, verdict
+
+
+def test_writes_that_are_ruled_out_one_after_the_other(tmp_path):
+    """Four times as many take at most eight times as long."""
+    took, verdict = costs(one_after_the_other, (6_000, 24_000), tmp_path)
+    assert verdict["result"] == "ok" and verdict["took_effect"] == 24_001 and verdict["off"] == 0, verdict["reasons"]
+    assert took[1] < 8 * took[0] + 1, took
