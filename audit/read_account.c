@@ -179,6 +179,22 @@ static bool check_deposit(struct reader *reader, struct record *record, const st
     return false;
 }
 
+/* The line must name the token of its hold: 0 if it has none. */
+static bool follow_token(struct reader *reader, struct record *record, uint32_t section)
+{
+    const int64_t granted = section == NONE ? 0 : reader->run->sections[section].token;
+    int64_t token = 0;
+    if (!read_number(record, "token", &token))
+        return false;
+    if (token == granted)
+        return true;
+    reader->run->requests[record->request].mistimed = true; /* nor does its section prove a thing */
+    snprintf(record->error, sizeof record->error,
+             "writing with token %lld, and its lock was granted with %lld; they must be the same",
+             (long long)token, (long long)granted);
+    return false;
+}
+
 static bool read_writing(struct reader *reader, struct record *record)
 {
     struct account *account = reader->run->account;
@@ -211,7 +227,7 @@ static bool read_writing(struct reader *reader, struct record *record)
     account->deposits = memory_grow(account->deposits, account->deposit_count,
                                     &account->deposit_capacity, sizeof *account->deposits);
     account->deposits[account->deposit_count++] = deposit;
-    return told;
+    return told && follow_token(reader, record, deposit.section);
 }
 
 static bool read_wrote(struct reader *reader, struct record *record)

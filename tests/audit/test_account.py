@@ -434,7 +434,7 @@ def many(folder, count):
                 file.add(now + 3, "read", about + ',"account":"%s","balance":%d,"version":%d' % (name, *balances[name]))
             new = {name: [balances[name][0] + (1 if name == to else -1), balances[name][1] + 1] for name in (item, to)}
             for name in (item, to):
-                file.add(now + 4, "writing", about + ',"account":"%s","before":%d,"balance":%d,"version":%d,"hold":"u:%s#%d"' % (
+                file.add(now + 4, "writing", about + ',"account":"%s","before":%d,"balance":%d,"version":%d,"hold":"u:%s#%d","token":0' % (
                     name, balances[name][0], *new[name], name, i))
             if not lost:
                 for name in (item, to):

@@ -321,7 +321,8 @@ def written_with_an_old_token(world, rand):
             older = [r["sections"][item]["granted"]["token"] for r in world.requests
                      if item in r["wrote"] and r["wrote"][item]["t_ns"] < line["sent_ns"]]
             if older and max(older) > 1:
-                request["sections"][item]["granted"]["token"] = max(older) - 1
+                for told in (request["sections"][item]["granted"], request["writing"][item]):
+                    told["token"] = max(older) - 1
                 return True
     return None
 
@@ -560,6 +561,28 @@ def written_under_the_hold_of_the_other_account(world, rand):
     if request:
         request["writing"][request["item"]]["hold"] = request["sections"][request["to"]]["hold"]
     return request is not None
+
+
+@plant("inconclusive", "writing with token .*, and its lock was granted with .*; they must be the same")
+def written_with_another_token(world, rand):
+    request = told_done(world, rand)
+    if request:
+        rand.choice(list(request["writing"].values()))["token"] += rand.choice([1, 1000])
+    return request is not None
+
+
+@plant("inconclusive", "writing with token .*, and its lock was granted with .*; they must be the same", tokens=True, unknowns=0, died=False,
+       fault="none", requests=20)
+def granted_with_another_token_than_it_wrote_with(world, rand):
+    """Its grant alone says that the token is an old one."""
+    for request in sorted(world.requests, key=lambda r: r["t_ns"], reverse=True):
+        for item, line in request["wrote"].items():
+            older = [r["sections"][item]["granted"]["token"] for r in world.requests
+                     if item in r["wrote"] and r["wrote"][item]["t_ns"] < line["sent_ns"]]
+            if older and max(older) > 1:
+                request["sections"][item]["granted"]["token"] = max(older) - 1
+                return True
+    return None
 
 
 @plant("inconclusive", "which is not about that account; it must be")
