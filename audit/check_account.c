@@ -191,7 +191,7 @@ static void check_torn(struct run *run)
 {
     struct account *account = run->account;
     const struct deposit *first = NULL;
-    for (size_t i = 0; i < account->errand_count; i++) {
+    for (size_t i = 0; account->whole && i < account->errand_count; i++) {
         struct errand *errand = &account->errands[i];
         const struct deposit *part = errand->does == DOES_TRANSFER ? torn_part(run, errand) : NULL;
         if (part == NULL)
@@ -201,7 +201,7 @@ static void check_torn(struct run *run)
         if (first == NULL || part->t_ns < first->t_ns)
             first = part;
     }
-    if (first == NULL || !account->whole)
+    if (first == NULL)
         return;
     const struct errand *errand = &account->errands[first->request];
     const uint32_t from = errand->sights[FROM].item, to = errand->sights[TO].item;

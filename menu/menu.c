@@ -256,8 +256,10 @@ static void rebuild(struct serving *serving)
     frame_point(serving->guard.frame, "menu", "missed");
     if (!guard_go_on(&serving->guard) || !query(serving))
         return;
+    const bool may_fill = guard_is_valid(&serving->guard);
     frame_point(serving->guard.frame, "menu", "before_fill");
-    fill(serving);
+    if (may_fill)
+        fill(serving);
     answer_menu(serving, "database");
 }
 

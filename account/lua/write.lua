@@ -5,7 +5,7 @@
 for i, key in ipairs(KEYS) do
     local token, newest = ARGV[3 * i], redis.call('HGET', key, 'token') -- an error, if the key holds no hash
     if token ~= '0' and newest ~= token then
-        return {i, newest and newest:match('^%d+$') or '0'}
+        return {i, newest and #newest <= 16 and newest:match('^%d+$') or '0'}
     end
 end
 for i, key in ipairs(KEYS) do

@@ -337,6 +337,15 @@ def test_a_reader_whose_lock_has_expired_does_not_ask_the_database(redis, menud)
     assert service.metric("menu_queries_total") == 0
 
 
+@pytest.mark.parametrize("lock, fill", [("owner_lua", "plain"), ("fair", "plain")])
+def test_a_reader_whose_lock_expires_at_its_query_does_not_fill_the_cache(redis, menud, lock, fill):
+    service = menud("--lock", lock, "--fill", fill, "--db-ms", 500, "--ttl-ms", 200)
+    assert update(service, "soup").status == 200
+    answer = read(service)
+    assert (answer.status, answer.json["from"]) == (200, "database")
+    assert redis("EXISTS", "menu:{lunch}") == (0 if lock == "owner_lua" else 1)  # fair renews its lock
+
+
 def test_a_locked_database_keeps_an_update_no_longer_than_its_time(redis, menud, tmp_path):
     """It would keep the lock until that expires."""
     service = menud("--lock", "owner_lua", "--ttl-ms", 3000, "--wait-ms", 300, "--history", tmp_path / "h.jsonl")
