@@ -706,7 +706,7 @@ static void tell_faults(struct run *run, const struct faults *faults)
     const struct example *shown = NULL;
     if (faults->twice > 0) {
         tell_repeated(run, faults->twice,
-                      faults->twice == 1 ? " has two results" : "s have two results",
+                      faults->twice == 1 ? " has two results" : "s have two results or more",
                       &faults->results);
         shown = &faults->results;
     }
