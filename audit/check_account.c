@@ -250,6 +250,30 @@ static void check_gone(struct run *run, struct deposit *const *list, size_t coun
                      (long long)run->items[old->item].redis[BEFORE].version);
 }
 
+/* Somebody read a version that the account has no more. */
+static void check_read_gone(struct run *run)
+{
+    const struct account *account = run->account;
+    const struct sight *gone = NULL;
+    size_t reader = 0;
+    long long times = 0;
+    for (size_t i = 0; i < account->errand_count * SIGHTS; i++) {
+        const struct sight *sight = &account->errands[i / SIGHTS].sights[i % SIGHTS];
+        if (sight->item == NONE || !is_redis_told(&run->items[sight->item]) ||
+            sight->version <= run->items[sight->item].redis[AFTER].version || times++ > 0)
+            continue;
+        gone = sight;
+        reader = i / SIGHTS;
+    }
+    if (gone != NULL)
+        findings_add(&run->findings, account_is_sound(run) ? RESULT_UNBALANCED : RESULT_INCOMPLETE,
+                     "versions that were read, and are gone: %lld; first: request %.60s read "
+                     "version %lld of %.60s, which has version %lld in the end",
+                     times, run_request_id(run, (uint32_t)reader), (long long)gone->version,
+                     run->items[gone->item].name,
+                     (long long)run->items[gone->item].redis[AFTER].version);
+}
+
 /* The lowest version of the account that nobody wrote. */
 static int64_t first_missing(const struct run *run, struct deposit *const *list, size_t count,
                              uint32_t item)
@@ -563,6 +587,7 @@ void account_check(struct run *run)
     add_up(run, list, count);
     check_torn(run);
     check_gone(run, list, count);
+    check_read_gone(run);
     check_missing(run, list, count);
     if (run->account->whole)
         check_sums(run);

@@ -140,6 +140,20 @@ def lost_to_an_unknown_one(world, now):
     does(world, "b", now + 200, 1)
 
 
+@made("unbalanced", "versions that were read, and are gone: 1; first: request .* read version 3 of x, which has version 2 in the end")
+def went_back_behind_a_look(world, now, *, rung="none"):
+    """Two replies are lost. A look shows that the one was carried out, and the account in the end that the other came over it."""
+    late = reads(world, "a", now, 1)
+    does(world, "b", now + 10, 1)
+    lost = reads(world, "b", now + 100, 1)
+    writes(world, lost, now + 110, True, False)
+    leaves(world, lost, now + 120, UNKNOWN)
+    looks(world, "a", now + 200)
+    writes(world, late, now + 300, False, False)
+    leaves(world, late, now + 310, UNKNOWN)
+    world.balances["x"] = [101, 2]
+
+
 @made("unbalanced", LOST + " -5", 5)
 def lost_of_a_script_whose_reply_is_lost(world, now, *, rung="none", write="script"):
     """A transfer's answer is lost. Its account y shows that it was carried out; so its write of x is the one that an add came
