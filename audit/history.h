@@ -131,6 +131,11 @@ bool read_status(struct record *record, const char **status);
 
 /* The number of the hold's section; NONE if no `granted` line was read for it. */
 uint32_t find_hold(const struct run *run, const char *hold);
+/* In which section a line happened: that of its "hold", which its request must be inside of. NONE:
+ * the line names none. On failure: false, and record->error holds a sentence; so does the next. */
+bool read_section(struct reader *reader, struct record *record, uint32_t *section);
+/* When the command was sent whose answer the line records: not before from_ns. */
+bool read_sent(struct reader *reader, struct record *record, int64_t from_ns, int64_t *sent_ns);
 
 void about_hold(struct reader *reader, struct record *record);
 void about_keeper(struct reader *reader, struct record *record);

@@ -54,42 +54,6 @@ static bool read_version(struct record *record, int64_t *version)
                     record->error);
 }
 
-/* In which section it happened: that of the line's "hold", which the request must be inside of.
- * NONE if the line names none. */
-static bool read_section(struct reader *reader, struct record *record, uint32_t *section)
-{
-    const struct run *run = reader->run;
-    const char *hold = NULL;
-    *section = NONE;
-    if (!json_text(record->json, "hold", JSON_OPTIONAL, &hold, record->error))
-        return false;
-    if (hold == NULL)
-        return true;
-    *section = find_hold(run, hold);
-    if (*section != NONE && run->sections[*section].request == record->request &&
-        run->sections[*section].stage == STAGE_ENTER)
-        return true;
-    snprintf(record->error, sizeof record->error,
-             "%s under hold %.80s, in which its request is not inside; it must be",
-             events[record->event].name, hold);
-    return false;
-}
-
-/* When the command was sent whose answer the line records: not before from_ns. */
-static bool read_sent(struct reader *reader, struct record *record, int64_t from_ns,
-                      int64_t *sent_ns)
-{
-    if (!json_line_time(reader->lines, record->json, "sent_ns", sent_ns, record->error))
-        return false;
-    if (*sent_ns >= from_ns && *sent_ns <= record->t_ns)
-        return true;
-    reader->run->requests[record->request].mistimed = true;
-    snprintf(record->error, sizeof record->error,
-             "\"sent_ns\" is %lld; it must lie between the line before it, %lld, and t_ns",
-             (long long)*sent_ns, (long long)from_ns);
-    return false;
-}
-
 /* ---- A reader -------------------------------------------------------------------------------- */
 
 static bool read_look(struct reader *reader, struct record *record)

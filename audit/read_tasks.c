@@ -60,42 +60,6 @@ static bool read_token(struct record *record, int64_t *token)
     return json_int(record->json, "token", JSON_REQUIRED, 0, JSON_EXACT_MAX, token, record->error);
 }
 
-/* In which section it happened: that of the line's "hold", which the request must be inside of.
- * NONE if the line names none. */
-static bool tasks_read_section(struct reader *reader, struct record *record, uint32_t *section)
-{
-    const struct run *run = reader->run;
-    const char *hold = NULL;
-    *section = NONE;
-    if (!json_text(record->json, "hold", JSON_OPTIONAL, &hold, record->error))
-        return false;
-    if (hold == NULL)
-        return true;
-    *section = find_hold(run, hold);
-    if (*section != NONE && run->sections[*section].request == record->request &&
-        run->sections[*section].stage == STAGE_ENTER)
-        return true;
-    snprintf(record->error, sizeof record->error,
-             "%s under hold %.80s, in which its request is not inside; it must be",
-             events[record->event].name, hold);
-    return false;
-}
-
-/* When the command was sent whose answer the line records: not before from_ns. */
-static bool tasks_read_sent(struct reader *reader, struct record *record, int64_t from_ns,
-                            int64_t *sent_ns)
-{
-    if (!json_line_time(reader->lines, record->json, "sent_ns", sent_ns, record->error))
-        return false;
-    if (*sent_ns >= from_ns && *sent_ns <= record->t_ns)
-        return true;
-    reader->run->requests[record->request].mistimed = true;
-    snprintf(record->error, sizeof record->error,
-             "\"sent_ns\" is %lld; it must lie between the line before it, %lld, and t_ns",
-             (long long)*sent_ns, (long long)from_ns);
-    return false;
-}
-
 static bool out_of_order(struct record *record)
 {
     snprintf(record->error, sizeof record->error,
@@ -177,11 +141,10 @@ static bool read_pick(struct reader *reader, struct record *record)
     if (worker->looked == NOT_KNOWN || worker->pick != NONE || worker->refused)
         return out_of_order(record);
     if (!read_task(reader, record, 1, &task) || !follow_task(record, task, worker->looked) ||
-        !read_token(record, &token) ||
-        !tasks_read_sent(reader, record, worker->looked_ns, &sent_ns) ||
+        !read_token(record, &token) || !read_sent(reader, record, worker->looked_ns, &sent_ns) ||
         !json_int(record->json, "lease_ms", JSON_REQUIRED, tasks->lease_ms, tasks->lease_ms,
                   &lease_ms, record->error) ||
-        !tasks_read_section(reader, record, &section))
+        !read_section(reader, record, &section))
         return false;
     tasks->picks =
         memory_grow(tasks->picks, tasks->pick_count, &tasks->pick_capacity, sizeof *tasks->picks);
@@ -261,7 +224,7 @@ static bool read_result(struct reader *reader, struct record *record)
 {
     struct pick *pick = pick_of(reader, record);
     int64_t token = 0, sent_ns = 0;
-    if (pick == NULL || !tasks_read_sent(reader, record, pick->worked_ns, &sent_ns))
+    if (pick == NULL || !read_sent(reader, record, pick->worked_ns, &sent_ns))
         return false;
     pick->result_sent_ns = sent_ns;
     pick->result_ns = record->t_ns;

@@ -33,15 +33,21 @@ def drop(world, *lines):
         world.remove(line)
 
 
-def check_found(make, result, reason, agrees, count=SEEDS):
-    """It is found in so many worlds, of those in which it can be planted."""
+def worlds_of(make, count, tries=40):
+    """So many worlds, by seed, into which something can be planted: at least one of so many tries."""
     worlds, seed = {}, 0
     while len(worlds) < count:
-        assert seed < 20 * count, "nothing can be planted into such worlds"
+        assert seed < tries * count, "nothing can be planted into such worlds"
         world = make(seed)
         if world:
             worlds[seed] = world
         seed += 1
+    return worlds
+
+
+def check_found(make, result, reason, agrees, count=SEEDS):
+    """It is found in so many worlds, of those in which it can be planted."""
+    worlds = worlds_of(make, count, tries=20)
     with judge(worlds) as verdicts:
         for seed, (verdict, folder) in verdicts.items():
             assert verdict["result"] == result, (seed, folder, verdict["reasons"])

@@ -5,6 +5,7 @@ import re
 import account
 import pytest
 from judge import SEEDS, judge
+from planted import worlds_of
 from shop import MS
 from test_account import TIMED_OUT, UNKNOWN, begun, dies, does, has_one, leaves, looks, reads, writes
 
@@ -46,17 +47,6 @@ def made(result, reason, amount=None):
         PLANTERS.append(pytest.param(make, result, reason, id=function.__name__))
         return function
     return register
-
-
-def worlds_of(make, count):
-    worlds, seed = {}, 0
-    while len(worlds) < count:
-        assert seed < 40 * count, "nothing can be planted into such worlds"
-        world = make(seed)
-        if world:
-            worlds[seed] = world
-        seed += 1
-    return worlds
 
 
 @pytest.mark.parametrize("make, result, reason", PLANTERS)

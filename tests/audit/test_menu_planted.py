@@ -5,6 +5,7 @@ import re
 import menu
 import pytest
 from judge import SEEDS, judge
+from planted import worlds_of
 from menu import MS
 
 PLANTERS, TWINS = [], []
@@ -29,17 +30,6 @@ def twin(**kwargs):
         TWINS.append(pytest.param(make, id=function.__name__))
         return function
     return register
-
-
-def worlds_of(make, count):
-    worlds, seed = {}, 0
-    while len(worlds) < count:
-        assert seed < 40 * count, "nothing can be planted into such worlds"
-        world = make(seed)
-        if world:
-            worlds[seed] = world
-        seed += 1
-    return worlds
 
 
 @pytest.mark.parametrize("make, result, reason", PLANTERS)

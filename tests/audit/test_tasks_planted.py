@@ -5,8 +5,8 @@ import re
 import pytest
 import tasks
 from judge import SEEDS, judge
+from planted import worlds_of
 from tasks import MS
-from test_menu_planted import worlds_of
 from test_tasks import finish, nothing, pick, refuse, send
 
 PLANTERS, TWINS = [], []
